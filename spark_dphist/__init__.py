@@ -1,0 +1,9 @@
+"""Differentially private histograms on Spark whose privacy budget shrinks as a group grows.
+
+Where to look: ``spark_dphist.mechanisms`` holds the noise and its calibration (numpy and scipy
+only), ``spark_dphist.accounting`` what a budget means and how budgets add up,
+``spark_dphist.spark`` the count and noise stages, ``spark_dphist.release`` one release from
+start to end, and ``spark_dphist.audit`` its audit table.
+"""
+
+__version__ = "0.1.0"
