@@ -1,0 +1,23 @@
+"""Mechanisms that release one count: noise, calibration, error and budget (no Spark needed)."""
+
+from spark_dphist.mechanisms.base import Drift, Mechanism, Rounding, TransformMechanism
+from spark_dphist.mechanisms.constant import Constant
+from spark_dphist.mechanisms.discrete_gaussian import DiscreteGaussian, WordSource
+from spark_dphist.mechanisms.lattice import MAX_COUNT, Lattice
+from spark_dphist.mechanisms.publish import PublishedCounts, publish
+from spark_dphist.mechanisms.shifted_log import ShiftedLog
+
+__all__ = [
+    "MAX_COUNT",
+    "Constant",
+    "DiscreteGaussian",
+    "Drift",
+    "Lattice",
+    "Mechanism",
+    "PublishedCounts",
+    "Rounding",
+    "ShiftedLog",
+    "TransformMechanism",
+    "WordSource",
+    "publish",
+]

@@ -1,0 +1,97 @@
+"""Random words that depend on the release key and the group's key alone.
+
+However Spark splits, shuffles, retries or speculates, a group therefore always gets the same draw
+within one release, and the draws of different groups are independent (docs/streams.md).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+from spark_dphist.errors import ConfigurationError
+
+DIGEST_BYTES = 32
+
+
+@dataclass(frozen=True)
+class ReleaseKey:
+    """The 256-bit secret from which all noise of one release is derived.
+
+    Make one with ``ReleaseKey.generate()``. It is never shown by ``repr`` and must never be stored:
+    whoever knows it can subtract the noise. Using one key on two states of the data cancels the
+    noise by differencing.
+    """
+
+    secret: bytes = field(repr=False)
+    is_fixed: bool
+
+    @classmethod
+    def generate(cls) -> ReleaseKey:
+        """Draw a fresh key from the operating system."""
+        return cls(secrets.token_bytes(32), is_fixed=False)
+
+    @classmethod
+    def fixed_for_tests(cls, secret: bytes) -> ReleaseKey:
+        """Use known bytes: for tests and reproductions only, and marked as such in the audit.
+
+        Raises
+        ------
+        ConfigurationError
+            If there are not exactly 32 bytes.
+        """
+        if len(secret) != 32:
+            raise ConfigurationError(f"a release key has 32 bytes, got {len(secret)}")
+        return cls(secret, is_fixed=True)
+
+    def derive(self, purpose: bytes) -> bytes:
+        """Derive an independent 256-bit key for one purpose (at most 16 bytes of label)."""
+        return hashlib.blake2b(key=self.secret, person=purpose, digest_size=32).digest()
+
+
+class GroupStreams:
+    """One stream of random words for each group of a batch.
+
+    Parameters
+    ----------
+    key
+        The release key.
+    digests
+        SHA-256 of each group's encoded key, shape (groups, 32), uint8.
+
+    Notes
+    -----
+    A group's 128-bit state is the two-block CBC-MAC of its digest under AES-256 (a pseudorandom
+    function, as all messages have one length); its block ``index`` is AES-256 of state XOR index
+    under a second key. Both keys are derived from the release key.
+    """
+
+    def __init__(self, key: ReleaseKey, digests: npt.NDArray[np.uint8]) -> None:
+        halves = np.ascontiguousarray(digests).reshape(-1, DIGEST_BYTES).view("<u8")
+        mac = _encryptor(key.derive(b"group-state"))
+        self._states = mac(mac(halves[:, :2]) ^ halves[:, 2:])
+        self._encrypt = _encryptor(key.derive(b"noise-words"))
+
+    def block(self, rows: npt.NDArray[np.int64], index: int) -> npt.NDArray[np.uint64]:
+        """Return block ``index`` of the given rows, shape (len(rows), 2), uint64."""
+        inputs = self._states[rows]
+        inputs[:, 0] ^= np.uint64(index)
+        return self._encrypt(inputs)
+
+
+def _encryptor(key: bytes) -> Callable[[npt.NDArray[np.uint64]], npt.NDArray[np.uint64]]:
+    # Single blocks are what a pseudorandom function of the block takes, so ECB is right here.
+    cipher = Cipher(algorithms.AES(key), modes.ECB())  # noqa: S305
+
+    def encrypt(blocks: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+        little_endian = np.ascontiguousarray(blocks, dtype="<u8")
+        encrypted = cipher.encryptor().update(little_endian.tobytes())
+        return np.frombuffer(encrypted, dtype="<u8").astype(np.uint64).reshape(-1, 2)
+
+    return encrypt
