@@ -1,0 +1,134 @@
+"""What a ledger's transactions read and change; the caller holds the transaction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Connection, Select, insert, select, update
+
+from spark_dphist.accounting.composition import PolicyCost, Rho
+from spark_dphist.accounting.ledger import rows, schema
+from spark_dphist.accounting.ledger.models import Balance, Caps, Limit, Release, State
+from spark_dphist.errors import ConfigurationError, did_you_mean
+
+
+def select_dataset(name: str) -> Select[Any]:
+    """Select one data set's row."""
+    return select(schema.data_set).where(schema.data_set.c.name == name)
+
+
+def select_release(release_id: str) -> Select[Any]:
+    """Select one release's row."""
+    return select(schema.release).where(schema.release.c.release_id == release_id)
+
+
+def dataset_names(connection: Connection) -> tuple[str, ...]:
+    """Return the names of all data sets, in order."""
+    return tuple(
+        connection.scalars(select(schema.data_set.c.name).order_by(schema.data_set.c.name))
+    )
+
+
+def require_dataset(connection: Connection, dataset: str) -> None:
+    """Refuse a data set that is not there, with the nearest names."""
+    if connection.execute(select_dataset(dataset)).one_or_none() is None:
+        raise ConfigurationError(
+            f"Data set {dataset!r} is not in the ledger. "
+            f"{did_you_mean(dataset, dataset_names(connection))}"
+        )
+
+
+def lock_dataset(connection: Connection, dataset: str) -> None:
+    """Hold a data set's row until the transaction ends; refuse one that is not there."""
+    # One row stands for the whole balance: whoever holds it decides alone. SQLite has the lock
+    # since BEGIN IMMEDIATE and ignores FOR UPDATE.
+    if connection.execute(select_dataset(dataset).with_for_update()).one_or_none() is None:
+        require_dataset(connection, dataset)
+
+
+def balance_of(connection: Connection, dataset: str) -> Balance:
+    """Return what a data set may cost and has cost."""
+    require_dataset(connection, dataset)
+    row = connection.execute(select_dataset(dataset)).one()
+    limits = []
+    if row.rho_cap is not None:
+        limits.append(Limit("rho for everyone", row.rho_cap, row.rho_spent))
+    if row.epsilon_rho_cap is not None:
+        name = f"epsilon {row.epsilon_cap:g} at delta {row.delta:g} for everyone"
+        limits.append(Limit(name, row.epsilon_rho_cap, row.rho_spent))
+    points = select(schema.cap_point).where(schema.cap_point.c.data_set == dataset)
+    for point in connection.execute(points.order_by(schema.cap_point.c.at_least)):
+        name = f"rho in groups of at least {point.at_least}"
+        limits.append(Limit(name, point.rho_cap, point.rho_spent, point.at_least))
+    return Balance(dataset, row.privacy_unit, tuple(limits))
+
+
+def charged_costs(connection: Connection, dataset: str) -> list[PolicyCost]:
+    """Return the costs of all releases that are reserved or committed."""
+    wanted = select(schema.release).where(
+        schema.release.c.data_set == dataset, schema.release.c.state != State.ABORTED.value
+    )
+    return [rows.as_release(row).cost for row in connection.execute(wanted)]
+
+
+def spent_upper(costs: list[PolicyCost], at_least: int | None) -> Rho:
+    """Sum costs exactly: the worst cases, or those for groups of at least a count."""
+    return Rho(
+        sum(
+            (cost.rho_upper if at_least is None else cost.rho_at_least_upper(at_least)).units
+            for cost in costs
+        )
+    )
+
+
+def shift_spent(connection: Connection, dataset: str, cost: PolicyCost, *, sign: int) -> None:
+    """Add a cost to every running total of a data set (sign 1), or take it off (-1)."""
+    spent = connection.execute(
+        select(schema.data_set.c.rho_spent).where(schema.data_set.c.name == dataset)
+    ).scalar_one()
+    connection.execute(
+        update(schema.data_set)
+        .where(schema.data_set.c.name == dataset)
+        .values(rho_spent=Rho(spent.units + sign * cost.rho_upper.units))
+    )
+    table = schema.cap_point
+    for point in connection.execute(select(table).where(table.c.data_set == dataset)).all():
+        shift = sign * cost.rho_at_least_upper(point.at_least).units
+        connection.execute(
+            update(table)
+            .where(table.c.data_set == dataset, table.c.at_least == point.at_least)
+            .values(rho_spent=Rho(point.rho_spent.units + shift))
+        )
+
+
+def replace_cap_points(connection: Connection, dataset: str, caps: Caps) -> None:
+    """Put a data set's caps by count in place, with what is spent at each."""
+    table = schema.cap_point
+    connection.execute(table.delete().where(table.c.data_set == dataset))
+    costs = charged_costs(connection, dataset)
+    for count, cap in caps.at_least:
+        connection.execute(
+            insert(table).values(
+                data_set=dataset, at_least=count, rho_cap=cap, rho_spent=spent_upper(costs, count)
+            )
+        )
+
+
+def held_release(connection: Connection, release_id: str) -> Release:
+    """Return a release whose data set is locked, so that its state cannot change."""
+    # A release never changes its data set, so the first look needs no lock; all decide in the
+    # order data set, release.
+    dataset = release_of(connection, release_id).dataset
+    lock_dataset(connection, dataset)
+    return release_of(connection, release_id)
+
+
+def release_of(connection: Connection, release_id: str) -> Release:
+    """Return a release as stored; refuse one that is not there."""
+    row = connection.execute(select_release(release_id)).one_or_none()
+    if row is None:
+        known = connection.scalars(select(schema.release.c.release_id).limit(1000)).all()
+        raise ConfigurationError(
+            f"Release {release_id!r} is not in the ledger. {did_you_mean(str(release_id), known)}"
+        )
+    return rows.as_release(row)
