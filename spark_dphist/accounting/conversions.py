@@ -419,8 +419,8 @@ def _gaussian_delta_upper(mu: FloatArray, epsilon: FloatArray) -> FloatArray:
     x = x - _ROUNDING * (np.where(ratio < np.inf, ratio, 0.0) + finite_mu / 2)
     x = np.where(ratio < np.inf, np.minimum(x, 40.0), 40.0)
     log_scale, difference, _, size = _gaussian_parts(finite_mu, x)
-    delta = _exp_upper(log_scale, 1 - log_scale) * (difference + _ROUNDING * size)
-    delta = np.clip(delta * (1 + _ROUNDING), _SMALLEST, 1.0)
+    log_difference = np.log(difference + _ROUNDING * size)
+    delta = _exp_upper(log_scale + log_difference, np.abs(log_scale) + np.abs(log_difference))
     delta = np.where(mu == np.inf, 1.0, delta)
     return np.where((mu == 0) | (epsilon == np.inf), 0.0, delta)
 
@@ -470,10 +470,12 @@ def _mu_upper(rho: FloatArray) -> FloatArray:
 
 
 def _exp_upper(exponent: FloatArray, size: FloatArray) -> FloatArray:
-    """Return e^exponent rounded up, at most 1; the exponent's own terms add up to ``size``."""
+    """Return e^exponent rounded up, in (0, 1]; the exponent's own terms add up to ``size``."""
     with np.errstate(under="ignore", invalid="ignore"):
         value = np.exp(np.minimum(exponent + _ROUNDING * np.minimum(size, 1e6), 0.0))
-    return np.clip(value * (1 + _ROUNDING), _SMALLEST, 1.0)
+        # Subnormal values are off by a whole step, not by a share of themselves.
+        value = np.where(value == 0, _SMALLEST, value * (1 + _ROUNDING) + 2 * _SMALLEST)
+    return np.minimum(value, 1.0)
 
 
 def _converge(
