@@ -15,9 +15,10 @@ import numpy as np
 import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from spark_dphist.errors import ConfigurationError
+from spark_dphist.errors import ConfigurationError, ReleaseError
 
 DIGEST_BYTES = 32
+KEY_BYTES = 32
 
 
 @dataclass(frozen=True)
@@ -25,29 +26,33 @@ class ReleaseKey:
     """The 256-bit secret from which all noise of one release is derived.
 
     Make one with ``ReleaseKey.generate()``. It is never shown by ``repr`` and must never be stored:
-    whoever knows it can subtract the noise. Using one key on two states of the data cancels the
-    noise by differencing.
+    whoever knows it can subtract the noise. One key serves one release of one table: a second use,
+    on other data or under another mechanism, repeats the noise, and differencing cancels it.
+
+    Raises
+    ------
+    ConfigurationError
+        If there are not exactly 32 bytes.
     """
 
     secret: bytes = field(repr=False)
     is_fixed: bool
 
+    def __post_init__(self) -> None:
+        if len(self.secret) != KEY_BYTES:
+            raise ConfigurationError(
+                f"a release key has {KEY_BYTES} bytes, got {len(self.secret)}. "
+                "Use ReleaseKey.generate()."
+            )
+
     @classmethod
     def generate(cls) -> ReleaseKey:
         """Draw a fresh key from the operating system."""
-        return cls(secrets.token_bytes(32), is_fixed=False)
+        return cls(secrets.token_bytes(KEY_BYTES), is_fixed=False)
 
     @classmethod
     def fixed_for_tests(cls, secret: bytes) -> ReleaseKey:
-        """Use known bytes: for tests and reproductions only, and marked as such in the audit.
-
-        Raises
-        ------
-        ConfigurationError
-            If there are not exactly 32 bytes.
-        """
-        if len(secret) != 32:
-            raise ConfigurationError(f"a release key has 32 bytes, got {len(secret)}")
+        """Use known bytes: for tests and reproductions only, and marked as such in the audit."""
         return cls(secret, is_fixed=True)
 
     def derive(self, purpose: bytes) -> bytes:
@@ -65,6 +70,12 @@ class GroupStreams:
     digests
         SHA-256 of each group's encoded key, shape (groups, 32), uint8.
 
+    Raises
+    ------
+    ReleaseError
+        If the digests have another shape or type: a reinterpretation could give two groups one
+        stream.
+
     Notes
     -----
     A group's 128-bit state is the two-block CBC-MAC of its digest under AES-256 (a pseudorandom
@@ -73,7 +84,13 @@ class GroupStreams:
     """
 
     def __init__(self, key: ReleaseKey, digests: npt.NDArray[np.uint8]) -> None:
-        halves = np.ascontiguousarray(digests).reshape(-1, DIGEST_BYTES).view("<u8")
+        if digests.dtype != np.uint8 or digests.ndim != 2 or digests.shape[1] != DIGEST_BYTES:
+            raise ReleaseError(
+                f"group digests must be uint8 of shape (groups, {DIGEST_BYTES}), got "
+                f"{digests.dtype} of shape {digests.shape}, so nothing was published. "
+                "Pass the SHA-256 of each group's encoded key."
+            )
+        halves = np.ascontiguousarray(digests).view("<u8")
         mac = _encryptor(key.derive(b"group-state"))
         self._states = mac(mac(halves[:, :2]) ^ halves[:, 2:])
         self._encrypt = _encryptor(key.derive(b"noise-words"))

@@ -2,7 +2,9 @@
 
 from spark_dphist.mechanisms.base import Drift, Mechanism, Rounding, TransformMechanism
 from spark_dphist.mechanisms.constant import Constant
-from spark_dphist.mechanisms.discrete_gaussian import DiscreteGaussian, WordSource
+from spark_dphist.mechanisms.discrete_gaussian import DiscreteGaussian
+from spark_dphist.mechanisms.discrete_laplace import DiscreteLaplace
+from spark_dphist.mechanisms.exact_bits import NoiseDistribution, WordSource
 from spark_dphist.mechanisms.lattice import MAX_COUNT, Lattice
 from spark_dphist.mechanisms.publish import PublishedCounts, publish
 from spark_dphist.mechanisms.shifted_log import ShiftedLog
@@ -11,9 +13,11 @@ __all__ = [
     "MAX_COUNT",
     "Constant",
     "DiscreteGaussian",
+    "DiscreteLaplace",
     "Drift",
     "Lattice",
     "Mechanism",
+    "NoiseDistribution",
     "PublishedCounts",
     "Rounding",
     "ShiftedLog",

@@ -13,6 +13,7 @@ from scipy.special import ndtri
 
 from spark_dphist.errors import ConfigurationError
 from spark_dphist.mechanisms.discrete_gaussian import DiscreteGaussian
+from spark_dphist.mechanisms.exact_bits import NoiseDistribution
 from spark_dphist.mechanisms.lattice import MAX_COUNT, Lattice
 
 Rounding = Literal["nearest", "none"]
@@ -60,7 +61,7 @@ class Mechanism(ABC):
 
     @property
     @abstractmethod
-    def noise(self) -> DiscreteGaussian | None:
+    def noise(self) -> NoiseDistribution | None:
         """The distribution of the integers to add; None for a mechanism without noise."""
 
     @abstractmethod

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from spark_dphist.errors import ReleaseError
 from spark_dphist.mechanisms.base import FloatArray, IntArray, Mechanism, Rounding
-from spark_dphist.mechanisms.discrete_gaussian import WordSource
+from spark_dphist.mechanisms.exact_bits import WordSource
 
 # What a published integer may be, so that no double is ever cast out of the range of int64.
 _LARGEST_INTEGER = 2**62
@@ -50,11 +51,21 @@ def publish(
     confidence
         Of the interval.
 
+    Raises
+    ------
+    ReleaseError
+        If the counts are not one row of integers: broadcasting would share noise between groups.
+
     Notes
     -----
     Privacy Guarantee: each group's output satisfies ``mechanism.budget(count)``-zCDP, if the words
     are uniform and independent. All after the integer addition is post-processing.
     """
+    if np.ndim(count) != 1:
+        raise ReleaseError(
+            f"counts must have shape (groups,), got {np.ndim(count)} dimensions, so nothing was "
+            "published. Pass one count for each row of the word source."
+        )
     steps = mechanism.encode(count)
     if mechanism.noise is not None:
         steps = steps + mechanism.noise.sample(source, steps.size)
