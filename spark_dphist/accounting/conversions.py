@@ -28,6 +28,8 @@ _ROUNDING = _ULPS * float(np.finfo(np.float64).eps)
 _SMALLEST = float(np.nextafter(0.0, 1.0))
 # The range in which a free parameter is searched; every point of it gives a valid bound.
 _LEAST, _MOST = 1e-300, 1e300
+# The range of arguments: beyond it they are rounded to its ends, 0 or infinity, on the safe side.
+_FINEST, _COARSEST = 1e-300, 1e140
 # Below it the Gaussian delta comes from a series, above it from a difference; either way the
 # relative error stays below 1e-10.
 _SMALL_MU = 5e-3
@@ -95,6 +97,7 @@ def delta_upper(rho: ArrayLike, epsilon: ArrayLike) -> float | FloatArray:
         If ``rho`` or ``epsilon`` is negative or not a number.
     """
     rho, epsilon = np.broadcast_arrays(_non_negative("rho", rho), _non_negative("epsilon", epsilon))
+    rho, epsilon = _round_up(rho), _round_down(epsilon)
     regular = (rho > 0) & (rho < np.inf) & (epsilon < np.inf)
     finite_rho, finite_epsilon = np.where(regular, rho, 1.0), np.where(regular, epsilon, 1.0)
 
@@ -110,8 +113,9 @@ def delta_upper(rho: ArrayLike, epsilon: ArrayLike) -> float | FloatArray:
     w = _converge(advance, np.maximum(start, finite_rho - finite_epsilon), most=690.0)
     t = 1 / np.expm1(w)
     # Corollary 13 with alpha = 1 + t: ln delta = t((1+t) rho - epsilon - ln(1 + 1/t)) - ln(1 + t).
-    gain, log1p_inverse, log1p_t = (1 + t) * finite_rho, np.log1p(1 / t), np.log1p(t)
+    log1p_inverse, log1p_t = np.log1p(1 / t), np.log1p(t)
     with np.errstate(over="ignore"):
+        gain = (1 + t) * finite_rho
         log_delta = t * (gain - finite_epsilon - log1p_inverse) - log1p_t
         size = t * (gain + finite_epsilon + log1p_inverse) + log1p_t
     delta = _exp_upper(log_delta, size)
@@ -151,6 +155,7 @@ def rho_lower(epsilon: ArrayLike, delta: ArrayLike) -> float | FloatArray:
     epsilon, delta = np.broadcast_arrays(
         _non_negative("epsilon", epsilon), _probability("delta", delta)
     )
+    epsilon = _round_down(epsilon)
     regular = epsilon < np.inf
     finite_epsilon: FloatArray = np.where(regular, epsilon, 1.0)
     log_inverse: FloatArray = -np.log(delta)
@@ -172,7 +177,7 @@ def rho_lower(epsilon: ArrayLike, delta: ArrayLike) -> float | FloatArray:
     t = _converge(advance, start)
     # epsilon_upper's bound solved for rho; the nudge below makes it hold after rounding.
     tail = (np.log1p(t) - log_inverse) / t
-    rho = np.maximum((finite_epsilon + np.log1p(1 / t) + tail) / (1 + t), 0.0)
+    rho = _round_down((finite_epsilon + np.log1p(1 / t) + tail) / (1 + t))
     shrink = _ROUNDING
     while np.any(too_much := _epsilon_upper(rho, delta) > finite_epsilon):
         rho = np.where(too_much, np.maximum(rho * (1 - shrink) - _SMALLEST, 0.0), rho)
@@ -242,7 +247,8 @@ def gaussian_epsilon_upper(mu: ArrayLike, delta: ArrayLike) -> float | FloatArra
         If ``mu`` is negative or not a number, or ``delta`` is outside (0, 1).
     """
     mu, delta = np.broadcast_arrays(_non_negative("mu", mu), _probability("delta", delta))
-    regular = (mu > 0) & (mu * mu < np.inf)
+    mu = _round_up(mu)
+    regular = (mu > 0) & (mu < np.inf)
     finite_mu: FloatArray = np.where(regular, mu, 1.0)
     log_target: FloatArray = np.log(delta)
 
@@ -259,7 +265,8 @@ def gaussian_epsilon_upper(mu: ArrayLike, delta: ArrayLike) -> float | FloatArra
     epsilon = epsilon * finite_mu
     grow = _ROUNDING
     while np.any(too_little := _gaussian_delta_upper(finite_mu, epsilon) > delta):
-        wider = epsilon + grow * (epsilon + finite_mu) + _SMALLEST
+        with np.errstate(over="ignore"):
+            wider = epsilon + grow * (epsilon + finite_mu) + _SMALLEST
         epsilon = np.where(too_little, wider, epsilon)
         grow *= 2
     return _unwrap(np.where(regular, epsilon, np.where(mu > 0, np.inf, 0.0)))
@@ -386,6 +393,7 @@ def pure_to_rho_upper(epsilon: ArrayLike) -> float | FloatArray:
 
 
 def _epsilon_upper(rho: FloatArray, delta: FloatArray) -> FloatArray:
+    rho = _round_up(rho)
     regular = (rho > 0) & (rho < np.inf)
     finite_rho = np.where(regular, rho, 1.0)
     log_inverse = -np.log(delta)
@@ -410,14 +418,15 @@ def _epsilon_upper(rho: FloatArray, delta: FloatArray) -> FloatArray:
 
 
 def _gaussian_delta_upper(mu: FloatArray, epsilon: FloatArray) -> FloatArray:
+    mu, epsilon = _round_up(mu), _round_down(epsilon)
     regular = (mu > 0) & (mu < np.inf) & (epsilon < np.inf)
     finite_mu, finite_epsilon = np.where(regular, mu, 1.0), np.where(regular, epsilon, 1.0)
     with np.errstate(over="ignore"):
         ratio = finite_epsilon / finite_mu
     # delta falls in x, so x is rounded down; at 40 delta is below the smallest double.
-    x = np.where(ratio < np.inf, ratio, 0.0) - finite_mu / 2
-    x = x - _ROUNDING * (np.where(ratio < np.inf, ratio, 0.0) + finite_mu / 2)
-    x = np.where(ratio < np.inf, np.minimum(x, 40.0), 40.0)
+    ratio = np.minimum(ratio, 2 * _COARSEST)
+    x = ratio - finite_mu / 2 - _ROUNDING * (ratio + finite_mu / 2)
+    x = np.minimum(x, 40.0)
     log_scale, difference, _, size = _gaussian_parts(finite_mu, x)
     log_difference = np.log(difference + _ROUNDING * size)
     delta = _exp_upper(log_scale + log_difference, np.abs(log_scale) + np.abs(log_difference))
@@ -487,11 +496,23 @@ def _converge(
     """
     point = np.clip(start, _LEAST, most)
     for _ in range(100):
-        following = np.clip(advance(point), _LEAST, most)
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            following = advance(point)
+        following = np.where(np.isnan(following), point, np.clip(following, _LEAST, most))
         if np.all(np.abs(following - point) <= 1e-9 * point):
             return following
         point = following
     return point
+
+
+def _round_up(value: FloatArray) -> FloatArray:
+    value = np.where((value > 0) & (value < _FINEST), _FINEST, value)
+    return np.where(value > _COARSEST, np.inf, value)
+
+
+def _round_down(value: FloatArray) -> FloatArray:
+    value = np.where(value < _FINEST, 0.0, value)
+    return np.where((value > _COARSEST) & (value < np.inf), _COARSEST, value)
 
 
 def _non_negative(name: str, value: ArrayLike) -> FloatArray:
