@@ -28,9 +28,6 @@ SMALL_ERROR_UPPER = 1 / math.pi
 SMALL_ERROR_LEAST_FISHER = 8 * 1.018792971647471089**3 / 27
 """Limit of ``least_fisher_coefficient`` as r falls to 0: 8 |a|^3 / 27, a the first zero of Ai'."""
 
-# How far the grid reaches, in Airy lengths.
-_LEFT_LENGTHS, _RIGHT_LENGTHS = 1000.0, 12.0
-
 
 def lower_bound_coefficient(relative_error: float) -> float:
     """Return c such that any mechanism with the promise has liminf n^2 v(n) >= c.
@@ -82,6 +79,8 @@ class LeastFisherNoise:
         r = E|e^Y - 1|.
     information
         Fisher information I of the location family ln x + Y.
+    multiplier
+        -dI/dr, what a larger relative error would save.
     log_noise
         Grid points y, increasing; not equally spaced.
     density
@@ -90,6 +89,7 @@ class LeastFisherNoise:
 
     relative_error: float
     information: float
+    multiplier: float
     log_noise: NDArray[np.float64]
     density: NDArray[np.float64]
 
@@ -113,7 +113,7 @@ def least_fisher_noise(relative_error: float, intervals: int = 4000) -> LeastFis
         r in (0, 1).
     intervals
         Grid intervals on either side of 0; the error falls with its square. With the default the
-        coefficient is within 1e-5 of itself for r in [0.001, 0.9].
+        coefficient is within 1e-5 of itself for r in [0.001, 0.99].
 
     Raises
     ------
@@ -121,14 +121,17 @@ def least_fisher_noise(relative_error: float, intervals: int = 4000) -> LeastFis
         If ``relative_error`` is outside (0, 1).
     """
     r = _relative_error(relative_error)
+    # The left tail is some 1/(1 - r) long.
+    reach = max(1000.0, 50 / (1 - r))
 
     def excess(log_multiplier: float) -> float:
-        return _ground_state(math.exp(log_multiplier), intervals)[1] - r
+        return _ground_state(math.exp(log_multiplier), reach, intervals)[1] - r
 
     # For small r, m r^3 tends to 4 (2 |a| / 3)^3 = 1.253 (Airy); no ground state below m = 1.2.
     log_multiplier = float(brentq(excess, 0.0, math.log(20 + 4 / r**3), xtol=1e-9))
-    energy, _, points, density = _ground_state(math.exp(log_multiplier), intervals)
-    return LeastFisherNoise(r, energy - math.exp(log_multiplier) * r, points, density)
+    multiplier = math.exp(log_multiplier)
+    energy, _, points, density = _ground_state(multiplier, reach, intervals)
+    return LeastFisherNoise(r, energy - multiplier * r, multiplier, points, density)
 
 
 def least_fisher_coefficient(relative_error: float) -> float:
@@ -148,14 +151,17 @@ def least_fisher_coefficient(relative_error: float) -> float:
 
 
 def _ground_state(
-    multiplier: float, intervals: int
+    multiplier: float, reach: float, intervals: int
 ) -> tuple[float, float, NDArray[np.float64], NDArray[np.float64]]:
-    """Return ground energy, E|e^Y - 1|, grid and density of -4 psi'' + multiplier |e^y - 1| psi."""
+    """Return ground energy, E|e^Y - 1|, grid and density of -4 psi'' + multiplier |e^y - 1| psi.
+
+    The grid reaches ``reach`` Airy lengths to the left.
+    """
     # Airy's length rules near 0. To the left the potential levels off and psi decays slowly for r
     # near 1; to the right it is a wall.
     length = (4 / multiplier) ** (1 / 3)
-    left = length * np.sinh(np.linspace(np.arcsinh(_LEFT_LENGTHS), 0, intervals + 1))
-    right = np.linspace(0, min(_RIGHT_LENGTHS * length, math.log1p(1e4)), intervals + 1)
+    left = length * np.sinh(np.linspace(np.arcsinh(reach), 0, intervals + 1))
+    right = np.linspace(0, min(12 * length, math.log1p(1e4)), intervals + 1)
     points = np.concatenate([-left[:-1], right])
     gaps = np.diff(points)
     weights = (gaps[:-1] + gaps[1:]) / 2

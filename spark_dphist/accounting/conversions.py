@@ -30,6 +30,8 @@ _SMALLEST = float(np.nextafter(0.0, 1.0))
 _LEAST, _MOST = 1e-300, 1e300
 # The range of arguments: beyond it they are rounded to its ends, 0 or infinity, on the safe side.
 _FINEST, _COARSEST = 1e-300, 1e140
+# The coarsest lattice step of a mechanism in log space, in standard deviations.
+_LATTICE_STEP = 2.0**-36
 # Below it the Gaussian delta comes from a series, above it from a difference; either way the
 # relative error stays below 1e-10.
 _SMALL_MU = 5e-3
@@ -196,6 +198,8 @@ def gaussian_delta_upper(mu: ArrayLike, epsilon: ArrayLike) -> float | FloatArra
 
     delta(epsilon) = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu), exact and tight
     (Balle and Wang 2018, Theorem 8; Dong, Roth and Su 2022, Corollary 1), rounded up, at most 1.
+    Enough is added, less than 1e-9 of it, for the discrete Gaussian on any lattice of 2^36 or more
+    steps per deviation, which every mechanism in log space has (docs/accounting.md).
 
     Parameters
     ----------
@@ -308,7 +312,8 @@ def gaussian_attacker_accuracy_upper(rho: ArrayLike) -> float | FloatArray:
     """Return the best membership-inference accuracy against a Gaussian location family.
 
     Phi(mu/2) with mu = sqrt(2 rho): the attacker knows everything but one record, which is present
-    with probability 1/2, and applies the Neyman-Pearson test (Dong, Roth and Su 2022). Rounded up.
+    with probability 1/2, and applies the Neyman-Pearson test (Dong, Roth and Su 2022). Rounded up,
+    lattice included, as in ``gaussian_delta_upper``.
 
     Parameters
     ----------
@@ -326,7 +331,9 @@ def gaussian_attacker_accuracy_upper(rho: ArrayLike) -> float | FloatArray:
         If ``rho`` is negative or not a number.
     """
     rho = _non_negative("rho", rho)
-    accuracy = np.minimum(ndtr(_mu_upper(rho) / 2) * (1 + _ROUNDING), 1.0)
+    accuracy = ndtr(_mu_upper(rho) / 2) * (1 + _ROUNDING)
+    # (1 + delta(0)) / 2, with the same allowance for delta as in gaussian_delta_upper.
+    accuracy = np.minimum(accuracy + 2 * _LATTICE_STEP * (accuracy - 0.5), 1.0)
     return _unwrap(np.where(rho == 0, 0.5, accuracy))
 
 
@@ -428,7 +435,9 @@ def _gaussian_delta_upper(mu: FloatArray, epsilon: FloatArray) -> FloatArray:
     x = ratio - finite_mu / 2 - _ROUNDING * (ratio + finite_mu / 2)
     x = np.minimum(x, 40.0)
     log_scale, difference, _, size = _gaussian_parts(finite_mu, x)
-    log_difference = np.log(difference + _ROUNDING * size)
+    # A discrete Gaussian 1/h lattice steps wide has at most 1 + h (2 + x) times this delta.
+    lattice = 1 + _LATTICE_STEP * (2 + np.maximum(x, 0.0))
+    log_difference = np.log((difference + _ROUNDING * size) * lattice)
     delta = _exp_upper(log_scale + log_difference, np.abs(log_scale) + np.abs(log_difference))
     delta = np.where(mu == np.inf, 1.0, delta)
     return np.where((mu == 0) | (epsilon == np.inf), 0.0, delta)
