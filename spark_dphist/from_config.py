@@ -1,0 +1,100 @@
+"""From a validated configuration to a release request on a Spark session."""
+
+from __future__ import annotations
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from spark_dphist.config import GroupsSection, InputSection, ReleaseConfiguration
+from spark_dphist.errors import ConfigurationError
+from spark_dphist.release import OutputTarget, ReleaseRequest, new_release_id
+from spark_dphist.spark.key_set import KeySet
+from spark_dphist.spark.storage import PathTarget, TableTarget
+
+
+def request_from(spark: SparkSession, configuration: ReleaseConfiguration) -> ReleaseRequest:
+    """Bind a configuration to a session.
+
+    Raises
+    ------
+    ConfigurationError
+        If the input or a key-set table cannot be read, or the mechanism cannot be calibrated.
+    """
+    mechanism = configuration.mechanism.calibrated()
+    source, output = configuration.input, configuration.output
+    release_id = configuration.release_id or new_release_id(configuration.name)
+    counts = _output(configuration, release_id)
+    audit = _audit(configuration, counts)
+    secret = configuration.confidential_audit
+    return ReleaseRequest(
+        records=_read(spark, source, f"the input {source.described}"),
+        input=source.described,
+        input_path=source.path,
+        columns=configuration.groups.columns,
+        key_set=_key_set(spark, configuration.groups),
+        mechanism=mechanism,
+        relative_error=configuration.mechanism.relative_error,
+        output=counts,
+        audit_groups=audit.beside("_groups"),
+        audit_header=audit.beside("_header"),
+        confidential_audit=PathTarget(secret.path, release_id, mode=output.mode)
+        if secret
+        else None,
+        files=output.files,
+        rounding=output.rounding,
+        confidence=output.confidence,
+        delta=configuration.privacy.delta,
+        release_name=configuration.name,
+        release_id=release_id,
+    )
+
+
+def _output(configuration: ReleaseConfiguration, release_id: str) -> OutputTarget:
+    output = configuration.output
+    if output.table is not None:
+        return TableTarget(output.table, release_id, output.format, output.options, output.mode)
+    assert output.path is not None  # noqa: S101 - the section has checked it
+    return PathTarget(output.path, release_id, output.format, output.options, output.mode)
+
+
+def _audit(configuration: ReleaseConfiguration, counts: OutputTarget) -> OutputTarget:
+    audit, mode = configuration.audit, configuration.output.mode
+    if audit.path is not None:
+        return PathTarget(audit.path, counts.release_id, mode=mode)
+    if audit.table is not None:
+        provider = counts.format if isinstance(counts, TableTarget) else "parquet"
+        return TableTarget(audit.table, counts.release_id, provider, mode=mode)
+    return counts.beside("_audit")
+
+
+def _read(spark: SparkSession, place: InputSection, called: str) -> DataFrame:
+    try:
+        if place.table is not None:
+            frame = spark.table(place.table)
+        else:
+            reader = spark.read.format(place.format).options(**place.options)
+            frame = reader.load(place.path)
+        _ = frame.schema
+    except PySparkException as error:
+        raise ConfigurationError(
+            f"{called} cannot be read: {_first_sentence(error)} Check the path or table, its "
+            "format and your permissions."
+        ) from None
+    return frame
+
+
+def _first_sentence(error: PySparkException) -> str:
+    # Nothing of the data has been read yet, so the message cannot quote a record.
+    return str(error).split("\n", maxsplit=1)[0].split("SQLSTATE")[0].strip()
+
+
+def _key_set(spark: SparkSession, groups: GroupsSection) -> KeySet:
+    section = groups.keys
+    if section.product is not None:
+        return KeySet.product({name: column.all_values for name, column in section.product.items()})
+    if section.tuples is not None:
+        return KeySet.from_tuples(groups.columns, section.tuples)
+    place = InputSection(
+        path=section.path, table=section.table, format=section.format, options=section.options
+    )
+    return KeySet.from_dataframe(_read(spark, place, f"the key set {place.described}"))

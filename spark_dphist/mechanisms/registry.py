@@ -1,0 +1,51 @@
+"""Mechanisms by the names they have in configurations."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from spark_dphist.errors import ConfigurationError, did_you_mean
+from spark_dphist.mechanisms.base import Mechanism
+from spark_dphist.mechanisms.constant import Constant
+from spark_dphist.mechanisms.shifted_log import ShiftedLog
+
+
+def calibrators() -> dict[str, Callable[..., Mechanism]]:
+    """Return the calibrating constructors by name."""
+    return {
+        ShiftedLog.name: ShiftedLog.calibrate,
+        Constant.name: Constant.calibrate,
+    }
+
+
+def calibrate(
+    name: str, *, relative_error: float, floor: float, options: Mapping[str, Any] | None = None
+) -> Mechanism:
+    """Return the mechanism of this name, calibrated to the promise on the error.
+
+    Parameters
+    ----------
+    name
+        For example ``shifted_log``.
+    relative_error, floor
+        The promise E|estimate - x| < relative_error * max(x, floor).
+    options
+        Further arguments of the mechanism's ``calibrate``, by name.
+
+    Raises
+    ------
+    ConfigurationError
+        If there is no such mechanism or option, or the promise cannot be kept.
+    """
+    known = calibrators()
+    if name not in known:
+        raise ConfigurationError(f"mechanism {name!r} is unknown. {did_you_mean(name, known)}")
+    accepted = inspect.signature(known[name]).parameters
+    for option in options or {}:
+        if option not in accepted:
+            raise ConfigurationError(
+                f"mechanism {name!r} has no option {option!r}. {did_you_mean(option, accepted)}"
+            )
+    return known[name](relative_error=relative_error, floor=floor, **(options or {}))

@@ -1,0 +1,111 @@
+"""What a release will cost and how good it will be, before any data is touched."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from spark_dphist.accounting import (
+    epsilon_upper,
+    gaussian_attacker_accuracy_upper,
+    gaussian_coefficient,
+    lower_bound_coefficient,
+)
+from spark_dphist.config import ReleaseConfiguration
+from spark_dphist.mechanisms import Mechanism
+
+
+@dataclass(frozen=True)
+class PlanRow:
+    """What members and users of a group of ``count`` records get.
+
+    ``rho`` is a zCDP budget, ``epsilon`` its reading at the plan's delta, ``attacker_accuracy``
+    the best membership guess at even odds; errors are in counts.
+    """
+
+    count: int
+    expected_error: float
+    promised_error: float
+    rho: float
+    epsilon: float
+    attacker_accuracy: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A release as its public policy alone determines it; the worst case comes first."""
+
+    mechanism: Mechanism
+    relative_error: float
+    delta: float
+    rounding: str
+    records_per_unit: int
+    worst_case: PlanRow
+    rows: tuple[PlanRow, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def coefficients(self) -> dict[str, float]:
+        """The mechanism's limit of n**2 rho(n), and what no mechanism can pass."""
+        sigma = getattr(self.mechanism, "sigma", None)
+        if sigma is None:
+            return {}
+        return {
+            "this mechanism, 1 / (2 sigma²)": float(gaussian_coefficient(sigma)),
+            "lower bound for any mechanism": float(lower_bound_coefficient(self.relative_error)),
+        }
+
+
+def make_plan(configuration: ReleaseConfiguration) -> Plan:
+    """Calibrate the mechanism and evaluate its public functions; reads nothing but the argument.
+
+    Raises
+    ------
+    ConfigurationError
+        If the promise cannot be kept by the mechanism.
+    """
+    section = configuration.mechanism
+    mechanism = section.calibrated()
+    rounded = configuration.output.rounding == "nearest"
+    records_per_unit, delta = 1, configuration.privacy.delta
+
+    def row(count: int) -> PlanRow:
+        rho = float(mechanism.budget(count, records_per_unit))
+        return PlanRow(
+            count=count,
+            expected_error=float(mechanism.expected_absolute_error(count, rounded=rounded)),
+            promised_error=section.relative_error * max(count, section.floor),
+            rho=rho,
+            epsilon=float(epsilon_upper(rho, delta)),
+            attacker_accuracy=float(gaussian_attacker_accuracy_upper(rho)),
+        )
+
+    counts = sorted({1, 10, math.ceil(section.floor), 1_000, 1_000_000})
+    worst = row(int(np.argmax(mechanism.budget([0, records_per_unit], records_per_unit))))
+    return Plan(
+        mechanism=mechanism,
+        relative_error=section.relative_error,
+        delta=delta,
+        rounding=configuration.output.rounding,
+        records_per_unit=records_per_unit,
+        worst_case=worst,
+        rows=tuple(row(count) for count in counts),
+        warnings=tuple(_warnings(section.floor, section.relative_error, worst.rho)),
+    )
+
+
+def _warnings(floor: float, relative_error: float, worst_rho: float) -> list[str]:
+    warnings = []
+    if worst_rho > 1:
+        warnings.append(
+            f"Members of the smallest groups have rho = {worst_rho:.3g}, which is little privacy. "
+            "Raise the floor, or allow a larger relative error."
+        )
+    if floor < 10 and relative_error < 0.5:
+        warnings.append(
+            f"floor = {floor:g} asks for an error below {relative_error * floor:.3g} records even "
+            "in a group of one. A floor of 20 to 100 protects small groups far better."
+        )
+    return warnings

@@ -1,0 +1,68 @@
+"""The Spark session of the command line, after checking that this machine can have one."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pyspark
+from pyspark.sql import SparkSession
+
+from spark_dphist.errors import ConfigurationError
+
+_LEAST_JAVA = {3: 8, 4: 17}
+
+
+def check_java() -> None:
+    """Refuse a machine without a Java that this pyspark runs on, in one sentence with the mend.
+
+    Raises
+    ------
+    ConfigurationError
+        If there is no Java, it does not run, or it is too old.
+    """
+    spark_line = int(pyspark.__version__.split(".")[0])
+    least = _LEAST_JAVA.get(spark_line, 17)
+    mend = (
+        f"Install Java {max(least, 17)} (Debian and Ubuntu: apt-get install "
+        "openjdk-17-jre-headless) or point JAVA_HOME at one."
+    )
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    if java is None or not Path(java).exists():
+        where = f"JAVA_HOME ({home})" if home else "PATH"
+        raise ConfigurationError(
+            f"Spark needs Java {least} or newer; none was found in {where}. {mend}"
+        )
+    answer = subprocess.run(  # noqa: S603 - the user's own Java
+        [java, "-version"], capture_output=True, text=True, check=False
+    )
+    found = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
+    if answer.returncode or found is None:
+        raise ConfigurationError(f"{java} does not run. {mend}")
+    if int(found.group(1)) < least:
+        raise ConfigurationError(
+            f"pyspark {pyspark.__version__} needs Java {least} or newer, got Java "
+            f"{found.group(1)} ({java}). {mend}"
+        )
+
+
+def open_session(settings: Mapping[str, str]) -> SparkSession:
+    """Return the running session, or start one with these settings.
+
+    Under spark-submit, in a notebook and with SPARK_REMOTE set, the session is the environment's.
+    """
+    remote = "SPARK_REMOTE" in os.environ or "spark.remote" in settings
+    if not remote and SparkSession.getActiveSession() is None:
+        check_java()
+    # Workers must run this very Python, whatever 'python3' is on the path.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName("spark-dphist")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()

@@ -1,0 +1,278 @@
+"""Where releases and audits are stored: written beside their place first, then moved into it."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Self
+
+import pyarrow.fs
+from pyspark.sql import DataFrame, SparkSession
+
+from spark_dphist.errors import ConfigurationError, ReleaseError
+
+Mode = Literal["error", "overwrite"]
+
+# Hadoop's names of file systems that Arrow knows under another name.
+_ARROW_SCHEMES = {"s3a": "s3", "s3n": "s3"}
+
+
+class Target(ABC):
+    """A place that receives one DataFrame: staged beside it, checked, then published at once."""
+
+    @abstractmethod
+    def refuse_existing(self, spark: SparkSession) -> None:
+        """Raise ``ConfigurationError`` if the place is taken and may not be overwritten."""
+
+    @abstractmethod
+    def stage(self, frame: DataFrame) -> None:
+        """Write the DataFrame beside the place."""
+
+    @abstractmethod
+    def read_staged(self, spark: SparkSession) -> DataFrame:
+        """Read what was staged."""
+
+    @abstractmethod
+    def publish(self, spark: SparkSession) -> None:
+        """Move what was staged into place, so that readers see all of it or nothing."""
+
+    @abstractmethod
+    def discard(self, spark: SparkSession) -> None:
+        """Remove what was staged, if anything."""
+
+    @abstractmethod
+    def read(self, spark: SparkSession) -> DataFrame:
+        """Read what was published."""
+
+    @property
+    @abstractmethod
+    def described(self) -> str:
+        """The place as it is shown to people."""
+
+
+@dataclass(frozen=True)
+class PathTarget(Target):
+    """A directory on a local or distributed file system.
+
+    Parameters
+    ----------
+    path
+        Local path or URI.
+    release_id
+        Names the staging directory.
+    format, options
+        As Spark's writer takes them.
+    mode
+        ``error`` refuses an existing directory, ``overwrite`` replaces it.
+    """
+
+    path: str
+    release_id: str
+    format: str = "parquet"
+    options: Mapping[str, str] = field(default_factory=dict)
+    mode: Mode = "error"
+
+    @property
+    def described(self) -> str:
+        """The path."""
+        return self.path
+
+    @property
+    def staging_path(self) -> str:
+        """The directory beside the path that is written first."""
+        return f"{normalised_path(self.path)}.staging-{self.release_id}"
+
+    def refuse_existing(self, spark: SparkSession) -> None:
+        """Raise ``ConfigurationError`` if the path exists and may not be overwritten."""
+        if self.mode == "error" and path_exists(self.path):
+            raise ConfigurationError(
+                f"output path {self.path!r} exists. A release is never overwritten silently: "
+                'choose another path, remove it, or set mode = "overwrite".'
+            )
+        if path_exists(self.staging_path):
+            raise ConfigurationError(
+                f"{self.staging_path!r} is left over from a release with the same id that did not "
+                "finish. Remove it, or choose another release_id."
+            )
+
+    def stage(self, frame: DataFrame) -> None:
+        """Write the DataFrame to the staging directory."""
+        writer = frame.write.format(self.format).options(**self.options)
+        # The number of files must not depend on the session's settings or the data.
+        writer.option("maxRecordsPerFile", 0).mode("errorifexists").save(self.staging_path)
+        if not path_exists(self.staging_path):
+            raise ReleaseError(
+                f"Spark wrote {self.staging_path!r} where this driver cannot see it. Give the "
+                "output as a full URI (hdfs://..., s3://...) or as a table. Nothing was published."
+            )
+
+    def read_staged(self, spark: SparkSession) -> DataFrame:
+        """Read the staging directory."""
+        return spark.read.format(self.format).options(**self.options).load(self.staging_path)
+
+    def publish(self, spark: SparkSession) -> None:
+        """Rename the staging directory, or copy it where renaming is not atomic."""
+        file_system, staged = _resolve(self.staging_path)
+        _, final = _resolve(self.path)
+        old = f"{final}.replaced-{self.release_id}"
+        replaces = self.mode == "overwrite" and path_exists(self.path)
+        if file_system.type_name not in ("local", "hdfs"):
+            # Object stores rename file by file; Spark's own committer marks a whole write done.
+            mode = "overwrite" if replaces else "errorifexists"
+            staged_frame = self.read_staged(spark)
+            staged_frame.write.format(self.format).options(**self.options).mode(mode).save(
+                normalised_path(self.path)
+            )
+            file_system.delete_dir(staged)
+            return
+        if replaces:
+            file_system.move(final, old)
+        elif path_exists(self.path):
+            raise ReleaseError(
+                f"output path {self.path!r} has come into being while the release ran. Nothing "
+                f"was published; the finished release is in {self.staging_path!r}."
+            )
+        file_system.move(staged, final)
+        if replaces:
+            file_system.delete_dir(old)
+
+    def discard(self, spark: SparkSession) -> None:
+        """Remove the staging directory, if there is one."""
+        file_system, staged = _resolve(self.staging_path)
+        if path_exists(self.staging_path):
+            file_system.delete_dir(staged)
+
+    def read(self, spark: SparkSession) -> DataFrame:
+        """Read the published directory."""
+        location = normalised_path(self.path)
+        return spark.read.format(self.format).options(**self.options).load(location)
+
+    def beside(self, suffix: str) -> Self:
+        """Return a target of the same kind whose path ends in a further suffix."""
+        return type(self)(
+            normalised_path(self.path) + suffix, self.release_id, "parquet", {}, self.mode
+        )
+
+
+@dataclass(frozen=True)
+class TableTarget(Target):
+    """A table of the catalog; ``format`` names the provider.
+
+    Parameters
+    ----------
+    table
+        Name, qualified by schema and catalog as needed.
+    release_id
+        Names the staging table.
+    format, options
+        As Spark's writer takes them.
+    mode
+        ``error`` refuses an existing table, ``overwrite`` replaces it.
+    """
+
+    table: str
+    release_id: str
+    format: str = "parquet"
+    options: Mapping[str, str] = field(default_factory=dict)
+    mode: Mode = "error"
+
+    @property
+    def described(self) -> str:
+        """The table's name."""
+        return self.table
+
+    @property
+    def staging_table(self) -> str:
+        """The table beside it that is written first."""
+        return f"{self.table}__staging_{re.sub('[^A-Za-z0-9]', '_', self.release_id)}"
+
+    def refuse_existing(self, spark: SparkSession) -> None:
+        """Raise ``ConfigurationError`` if the table exists and may not be overwritten."""
+        if self.mode == "error" and spark.catalog.tableExists(self.table):
+            raise ConfigurationError(
+                f"output table {self.table!r} exists. A release is never overwritten silently: "
+                'choose another table, drop it, or set mode = "overwrite".'
+            )
+        if spark.catalog.tableExists(self.staging_table):
+            raise ConfigurationError(
+                f"table {self.staging_table!r} is left over from a release with the same id that "
+                "did not finish. Drop it, or choose another release_id."
+            )
+
+    def stage(self, frame: DataFrame) -> None:
+        """Write the DataFrame to the staging table."""
+        writer = frame.write.format(self.format).options(**self.options)
+        writer.option("maxRecordsPerFile", 0).mode("errorifexists").saveAsTable(self.staging_table)
+
+    def read_staged(self, spark: SparkSession) -> DataFrame:
+        """Read the staging table."""
+        return spark.table(self.staging_table)
+
+    def publish(self, spark: SparkSession) -> None:
+        """Rename the staging table."""
+        if self.mode == "overwrite":
+            spark.sql(f"DROP TABLE IF EXISTS {self.table}")
+        spark.sql(f"ALTER TABLE {self.staging_table} RENAME TO {self.table}")
+
+    def discard(self, spark: SparkSession) -> None:
+        """Drop the staging table, if there is one."""
+        spark.sql(f"DROP TABLE IF EXISTS {self.staging_table}")
+
+    def read(self, spark: SparkSession) -> DataFrame:
+        """Read the published table."""
+        return spark.table(self.table)
+
+    def beside(self, suffix: str) -> Self:
+        """Return a target of the same kind whose name ends in a further suffix."""
+        return type(self)(
+            self.table + suffix, self.release_id, self.format, self.options, self.mode
+        )
+
+
+def normalised_path(path: str) -> str:
+    """Return a path without trailing slash; local ones absolute, without links or dots."""
+    file_system, inside = _resolve(path)
+    if file_system.type_name == "local":
+        return inside
+    scheme, _, rest = path.partition("://")
+    return f"{scheme}://{posixpath.normpath(rest)}"
+
+
+def path_exists(path: str) -> bool:
+    """Return whether there is a file or directory."""
+    file_system, inside = _resolve(path)
+    return bool(file_system.get_file_info(inside).type != pyarrow.fs.FileType.NotFound)
+
+
+def lies_within(path: str, directory: str) -> bool:
+    """Return whether a path is the directory or lies inside it."""
+    inner, outer = normalised_path(path), normalised_path(directory)
+    return inner == outer or inner.startswith(outer.rstrip("/") + "/")
+
+
+def _resolve(path: str) -> tuple[pyarrow.fs.FileSystem, str]:
+    scheme, separator, rest = path.partition(":")
+    if not separator or "/" in scheme:
+        return pyarrow.fs.LocalFileSystem(), _absolute(path)
+    if scheme == "file":
+        return pyarrow.fs.LocalFileSystem(), _absolute("/" + rest.lstrip("/"))
+    if scheme == "dbfs":
+        return pyarrow.fs.LocalFileSystem(), _absolute("/dbfs/" + rest.lstrip("/"))
+    try:
+        file_system, inside = pyarrow.fs.FileSystem.from_uri(
+            f"{_ARROW_SCHEMES.get(scheme, scheme)}:{rest}"
+        )
+    except (pyarrow.ArrowInvalid, OSError) as error:
+        raise ConfigurationError(
+            f"path {path!r} cannot be used by this driver: {error}. Use a local path, hdfs://, "
+            "s3://, gs:// or abfss://, or a table."
+        ) from None
+    return file_system, inside.rstrip("/")
+
+
+def _absolute(path: str) -> str:
+    return str(Path(path).expanduser().resolve())
