@@ -6,7 +6,7 @@ with a new step. A test holds that all steps together give exactly ``schema.meta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from sqlalchemy import Connection, inspect, select
 
@@ -92,8 +92,8 @@ def version_of(connection: Connection) -> int | None:
     return version
 
 
-def bring_up(connection: Connection, version: int, steps: Sequence[Step] = STEPS) -> None:
+def bring_up(connection: Connection, version: int) -> None:
     """Run the steps after ``version`` inside the caller's transaction."""
-    for step in steps[version:]:
+    for step in STEPS[version:]:
         step(connection)
-    connection.execute(ledger_schema.update().values(version=len(steps)))
+    connection.execute(ledger_schema.update().values(version=len(STEPS)))

@@ -111,7 +111,7 @@ def declared(amount: Number | Rho) -> Rho:
         return amount
     if isinstance(amount, float):
         return Rho.lower(repr(float(amount)))
-    if not isinstance(amount, int | str | Decimal | Fraction):
+    if isinstance(amount, bool) or not isinstance(amount, int | str | Decimal | Fraction):
         raise ConfigurationError(f"A cap is a number of nats, at least 0, got {amount!r}.")
     return Rho.lower(amount)
 

@@ -63,6 +63,25 @@ def balance_of(connection: Connection, dataset: str) -> Balance:
     return Balance(dataset, row.privacy_unit, tuple(limits))
 
 
+def caps_of(connection: Connection, dataset: str) -> Caps:
+    """Return a data set's caps as declared."""
+    require_dataset(connection, dataset)
+    row = connection.execute(select_dataset(dataset)).one()
+    table = schema.cap_point
+    points = connection.execute(
+        select(table.c.at_least, table.c.rho_cap)
+        .where(table.c.data_set == dataset)
+        .order_by(table.c.at_least)
+    )
+    return Caps(
+        row.rho_cap,
+        row.epsilon_cap,
+        row.delta,
+        row.epsilon_rho_cap,
+        tuple((point.at_least, point.rho_cap) for point in points),
+    )
+
+
 def charged_costs(connection: Connection, dataset: str) -> list[PolicyCost]:
     """Return the costs of all releases that are reserved or committed."""
     wanted = select(schema.release).where(

@@ -26,11 +26,11 @@ class RhoText(TypeDecorator[Rho]):
     impl = Text
     cache_ok = True
 
-    def process_bind_param(self, value: Rho | None, dialect: Dialect) -> str | None:  # noqa: ARG002
+    def process_bind_param(self, value: Rho | None, dialect: Dialect) -> str | None:
         """Write the amount as text."""
         return None if value is None else str(value)
 
-    def process_result_value(self, value: str | None, dialect: Dialect) -> Rho | None:  # noqa: ARG002
+    def process_result_value(self, value: str | None, dialect: Dialect) -> Rho | None:
         """Read it back, unchanged."""
         return None if value is None else Rho.upper(value)
 
@@ -41,13 +41,13 @@ class UtcText(TypeDecorator[datetime]):
     impl = Text
     cache_ok = True
 
-    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> str | None:  # noqa: ARG002
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> str | None:
         """Write the moment in UTC."""
         if value is None:
             return None
         return value.astimezone(UTC).isoformat(timespec="microseconds")
 
-    def process_result_value(self, value: str | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002
+    def process_result_value(self, value: str | None, dialect: Dialect) -> datetime | None:
         """Read it back with its time zone."""
         return None if value is None else datetime.fromisoformat(value)
 

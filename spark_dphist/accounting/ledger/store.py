@@ -206,6 +206,16 @@ class Ledger:
         """Return the names of the data sets, in order."""
         return self._database.read(queries.dataset_names)
 
+    def caps(self, dataset: str) -> Caps:
+        """Return a data set's caps as declared.
+
+        Raises
+        ------
+        ConfigurationError
+            If there is no such data set.
+        """
+        return self._database.read(lambda connection: queries.caps_of(connection, dataset))
+
     def balance(self, dataset: str) -> Balance:
         """Return caps, spent and left of a data set.
 
