@@ -375,9 +375,10 @@ def pure_to_rho_upper(epsilon: Numbers) -> FloatArray: ...
 def pure_to_rho_upper(epsilon: ArrayLike) -> float | FloatArray:
     """Return a rho such that every epsilon-DP mechanism is rho-zCDP.
 
-    rho = epsilon tanh(epsilon/2), the least such rho: randomised response attains it (proof in
-    docs/accounting.md). It is below the epsilon^2/2 of Bun and Steinke (2016, Proposition 1.4),
-    by a factor of 5 at epsilon = 10. Rounded up.
+    rho = epsilon tanh(epsilon/2), the least such rho: randomised response attains it (Steinke
+    2024, "Tight RDP & zCDP Bounds from Pure DP", Theorem 5; proof in docs/accounting.md). It is
+    below the epsilon^2/2 of Bun and Steinke (2016, Proposition 1.4), by a factor of 5 at
+    epsilon = 10. Rounded up.
 
     Parameters
     ----------

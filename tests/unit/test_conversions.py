@@ -1,3 +1,4 @@
+import doctest
 import json
 import math
 from pathlib import Path
@@ -377,6 +378,13 @@ def test_a_negative_or_missing_number_is_refused_by_name(call, name, wrong):
 def test_a_delta_that_is_no_probability_is_refused_by_name(function, wrong):
     with pytest.raises(ConfigurationError, match=r"delta = .*strictly between 0 and 1"):
         function(0.5, wrong)
+
+
+def test_the_numbers_in_the_documentation_are_what_the_code_says():
+    document = Path(__file__).parents[2] / "docs" / "accounting.md"
+    failed, attempted = doctest.testfile(str(document), module_relative=False)
+    assert failed == 0
+    assert attempted >= 8
 
 
 def test_text_is_refused_with_the_type_that_was_got():
