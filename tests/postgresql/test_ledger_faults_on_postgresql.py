@@ -221,7 +221,7 @@ def test_a_server_that_is_not_there_is_named():
 def test_a_role_that_may_only_read_can_look_but_not_charge(cluster, database_name):
     with cluster.connect(database_name) as administrator:
         with contextlib.suppress(psycopg.errors.DuplicateObject):
-            administrator.execute(f"CREATE ROLE reader LOGIN cluster.password '{cluster.password}'")
+            administrator.execute(f"CREATE ROLE reader LOGIN PASSWORD '{cluster.password}'")
         administrator.execute("GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader")
     address = cluster.address(database_name).replace("//postgres:", "//reader:")
     with Ledger(address) as looking:
