@@ -1,5 +1,7 @@
+import doctest
 import json
 import math
+import re
 from pathlib import Path
 
 import mpmath
@@ -138,7 +140,7 @@ def scale_for(shape, relative_error):
         drift = scale * z[np.searchsorted(tilted, tilted[-1] / 2)]
         return weights @ np.abs(np.expm1(scale * z - drift)) - relative_error
 
-    return brentq(excess, 1e-9, 0.6)
+    return brentq(excess, 0.1 * relative_error, 8 * relative_error)
 
 
 @pytest.mark.parametrize("name", NOISES)
@@ -180,6 +182,29 @@ def test_the_right_tail_is_too_heavy_for_zcdp():
     ratio = density[::200] / np.array([float(value.real) ** 2 for value in bessel_k])
     assert ratio[0] > 0
     np.testing.assert_allclose(ratio, ratio[0], rtol=1e-3)
+
+
+def test_the_numbers_in_the_documentation_are_what_the_code_says():
+    document = Path(__file__).parents[2] / "docs" / "optimality.md"
+    failed, attempted = doctest.testfile(str(document), module_relative=False)
+    assert failed == 0
+    assert attempted >= 7
+
+
+def test_the_table_in_the_documentation_is_what_the_code_says():
+    document = Path(__file__).parents[2] / "docs" / "optimality.md"
+    rows = re.findall(r"^\| (0\.\d+) \| (.*) \|$", document.read_text(encoding="utf-8"), re.M)
+    assert len(rows) == 9
+    for first, rest in rows:
+        r, cells = float(first), rest.split(" | ")
+        lower, least, airy_cell, gaussian = (float(cell) for cell in cells[:4])
+        shape, information = NOISES["airy"]
+        attained = r**2 * information / scale_for(shape, r) ** 2 / 2
+        sigma = float(ndtri((1 + r) / 2))
+        assert lower == pytest.approx(r**2 * lower_bound_coefficient(r), rel=5e-3)
+        assert least == pytest.approx(least_fisher_coefficient(r), abs=6e-6)
+        assert airy_cell == pytest.approx(attained, rel=1e-3)
+        assert gaussian == pytest.approx(r**2 * gaussian_coefficient(sigma), abs=6e-6)
 
 
 @pytest.mark.parametrize("wrong", [0.0, 1.0, -0.1, 2.0, math.nan])
