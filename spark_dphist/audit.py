@@ -93,7 +93,12 @@ class PublicAudit:
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the groups as pandas, integer keys with NULLs kept integers."""
-        integers = {pa.int64(): pd.Int64Dtype(), pa.int32(): pd.Int32Dtype()}
+        integers = {
+            pa.int64(): pd.Int64Dtype(),
+            pa.int32(): pd.Int32Dtype(),
+            pa.int16(): pd.Int16Dtype(),
+            pa.int8(): pd.Int8Dtype(),
+        }
         frame: pd.DataFrame = self.groups.to_pandas(types_mapper=integers.get)
         return frame
 

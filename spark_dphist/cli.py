@@ -6,17 +6,15 @@ does not allow it.
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from spark_dphist import __version__
 from spark_dphist.config import load_configuration
-from spark_dphist.display import header_view, plan_view
+from spark_dphist.display import header_lines, plan_view, released_rows
 from spark_dphist.errors import BudgetError, ConfigurationError, SparkDphistError
 from spark_dphist.plan import make_plan
 
@@ -25,15 +23,24 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    # Plain text: boxes would wrap the paths in a message.
+    rich_markup_mode=None,
 )
 
 ConfigurationPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="TOML configuration")]
 
 
 @app.command()
-def plan(config: ConfigurationPath) -> None:
-    """Show what a release would cost and how good it would be; touches no data."""
-    Console().print(plan_view(make_plan(load_configuration(config))))
+def plan(
+    config: ConfigurationPath,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+) -> None:
+    """Show cost and accuracy of a release; touch no data."""
+    planned = make_plan(load_configuration(config))
+    if as_json:
+        typer.echo(planned.to_json())
+    else:
+        Console().print(plan_view(planned))
 
 
 @app.command()
@@ -46,8 +53,8 @@ def run(
         int, typer.Option("--show", metavar="N", min=0, help="Print the first N released rows.")
     ] = 0,
 ) -> None:
-    """Make the release and write the noisy counts and the audit table."""
-    console, progress = Console(), Console(stderr=True)
+    """Make the release: write noisy counts and audit."""
+    progress = Console(stderr=True)
     configuration = load_configuration(config)
     plan_of_release = make_plan(configuration)
     # Here, not at the top: plan and --help must not wait for pyspark.
@@ -61,23 +68,19 @@ def run(
         if dry_run:
             check_request(spark, request)
             status.stop()
-            console.print(plan_view(plan_of_release))
-            console.print("Dry run: everything was checked, no job was run, nothing was written.")
+            Console().print(plan_view(plan_of_release))
+            typer.echo("Dry run: everything was checked, no job was run, nothing was written.")
             return
         release = run_release(spark, request, on_step=status.update)
-    console.print(header_view(release.audit.header))
-    console.print(
-        f"Released {release.audit.header.key_set_size:,} groups to {request.output.described}"
-    )
-    console.print(f"Audit: {request.audit_groups.described}, {request.audit_header.described}")
+    places = {
+        "audit": request.audit_groups.described,
+        "audit header": request.audit_header.described,
+    }
+    typer.echo(header_lines(release.audit.header, places))
+    for warning in plan_of_release.warnings:
+        typer.echo(f"Warning: {warning}", err=True)
     if show:
-        frame = release.audit.to_pandas().head(show)
-        table = Table(*[str(name) for name in frame.columns])
-        for row in frame.itertuples(index=False):
-            table.add_row(
-                *[f"{value:.4g}" if isinstance(value, float) else str(value) for value in row]
-            )
-        console.print(table)
+        typer.echo("\n" + released_rows(release.audit.groups, show))
 
 
 @app.callback(invoke_without_command=True)
@@ -94,8 +97,7 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         app(args=arguments, prog_name="spark-dphist")
     except SparkDphistError as error:
-        Console(stderr=True).print(f"[bold red]Error:[/] {type(error).__name__}", style="red")
-        print(str(error), file=sys.stderr)
+        typer.echo(f"Error: {error}", err=True)
         codes = {ConfigurationError: 2, BudgetError: 3}
         raise SystemExit(
             next((code for kind, code in codes.items() if isinstance(error, kind)), 1)

@@ -2,17 +2,66 @@
 
 from __future__ import annotations
 
+import datetime
+import decimal
+import inspect
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    create_model,
+    model_validator,
+)
 
+from spark_dphist.config_faults import KEY_IS_NEVER_READ, fault_sentences, is_named_like_a_key
 from spark_dphist.errors import ConfigurationError, did_you_mean
 from spark_dphist.mechanisms import Mechanism
-from spark_dphist.mechanisms.registry import calibrate
+from spark_dphist.mechanisms.base import check_promise
+from spark_dphist.mechanisms.registry import calibrate, calibrators, check_options
 
-ReleaseId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
+
+def _setting(value: Any) -> Any:
+    # The value is not shown: settings of Spark hold credentials too.
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict):
+        raise ValueError(
+            "expected a value, got a table. A name with dots is written in quotes: "
+            '"spark.ui.enabled" = false'
+        )
+    if not isinstance(value, str | int | float):
+        raise ValueError(f"expected text, a number, true or false, got a {type(value).__name__}")
+    return str(value)
+
+
+def _key_value(value: Any) -> Any:
+    if isinstance(value, float):
+        raise ValueError(
+            f"a group key cannot be a float, got {value!r}. Write decimals in quotes, "
+            "and integers without a point"
+        )
+    if value is None or isinstance(
+        value, str | int | datetime.date | decimal.Decimal | bytes | bytearray
+    ):
+        return value
+    raise ValueError(
+        f"expected text, an integer, a date, a timestamp, true or false, got {value!r}"
+    )
+
+
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Integer = Annotated[int, Field(strict=True)]
+Flag = Annotated[bool, Field(strict=True)]
+Text = Annotated[str, Field(strict=True, min_length=1)]
+ReleaseId = Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
+Settings = dict[str, Annotated[str, BeforeValidator(_setting)]]
+KeyValue = Annotated[Any, BeforeValidator(_key_value)]
 
 
 class _Section(BaseModel):
@@ -22,17 +71,16 @@ class _Section(BaseModel):
 class _Location(_Section):
     """A path with a format, or a table of the catalog."""
 
-    path: str | None = None
-    table: str | None = None
-    format: str = "parquet"
-    options: dict[str, str] = {}
+    path: Text | None = None
+    table: Text | None = None
+    format: Text = "parquet"
+    options: Settings = {}
 
     @model_validator(mode="after")
     def _one_place(self) -> Self:
         if (self.path is None) == (self.table is None):
-            raise ValueError("give either 'path' or 'table'")
-        if not (self.path or self.table):
-            raise ValueError("the path or table is empty")
+            got = "neither" if self.path is None else "both"
+            raise ValueError(f"expected either 'path' or 'table', got {got}")
         return self
 
     @property
@@ -51,13 +99,26 @@ class ColumnValues(_Section):
     A plain list stands for its values without NULL.
     """
 
-    values: list[Any]
-    include_null: bool = False
+    values: list[KeyValue]
+    include_null: Flag = False
 
     @model_validator(mode="before")
     @classmethod
     def _from_list(cls, given: Any) -> Any:
-        return {"values": given} if isinstance(given, list) else given
+        if isinstance(given, dict):
+            return given
+        if isinstance(given, list | tuple):
+            return {"values": given}
+        raise ValueError(
+            "expected a list of values, or a table with 'values' and 'include_null', "
+            f"got {given!r}. Write one value as a list too: [{given!r}]"
+        )
+
+    @model_validator(mode="after")
+    def _some_value(self) -> Self:
+        if not self.all_values:
+            raise ValueError("the column has no values, so the key set is empty: declare some")
+        return self
 
     @property
     def all_values(self) -> list[Any]:
@@ -69,11 +130,11 @@ class KeySetSection(_Section):
     """The public key set: exactly one of product, tuples, table and path."""
 
     product: dict[str, ColumnValues] | None = None
-    tuples: list[list[Any]] | None = None
-    table: str | None = None
-    path: str | None = None
-    format: str = "parquet"
-    options: dict[str, str] = {}
+    tuples: Annotated[list[list[KeyValue]], Field(min_length=1)] | None = None
+    table: Text | None = None
+    path: Text | None = None
+    format: Text = "parquet"
+    options: Settings = {}
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
@@ -85,7 +146,7 @@ class KeySetSection(_Section):
         if len(given) != 1:
             raise ValueError(
                 "declare the key set by exactly one of 'product', 'tuples', 'table' and 'path', "
-                f"got {', '.join(given) or 'none'}"
+                f"got {' and '.join(map(repr, given)) or 'none'}"
             )
         return self
 
@@ -93,8 +154,33 @@ class KeySetSection(_Section):
 class GroupsSection(_Section):
     """What a group is: the columns, and the keys that are published (tuples in their order)."""
 
-    columns: list[str]
+    columns: list[Text] = Field(min_length=1)
     keys: KeySetSection
+
+    @model_validator(mode="after")
+    def _keys_fit_columns(self) -> Self:
+        columns = self.columns
+        for name in columns:
+            if columns.count(name) > 1:
+                raise ValueError(f"column {name!r} is named twice in 'columns'")
+        if self.keys.product is not None:
+            declared = list(self.keys.product)
+            for name in declared:
+                if name not in columns:
+                    raise ValueError(
+                        f"keys.product has the column {name!r}, which is not one of 'columns'. "
+                        f"{did_you_mean(name, columns)}"
+                    )
+            for name in columns:
+                if name not in declared:
+                    raise ValueError(f"keys.product lacks the column {name!r}: declare its values")
+        for position, row in enumerate(self.keys.tuples or [], start=1):
+            if len(row) != len(columns):
+                raise ValueError(
+                    f"number {position} of keys.tuples has {len(row)} values, expected "
+                    f"{len(columns)}, one for each of 'columns'"
+                )
+        return self
 
 
 class MechanismSection(BaseModel):
@@ -102,58 +188,92 @@ class MechanismSection(BaseModel):
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
-    name: str = "shifted_log"
-    relative_error: float
-    floor: float
+    name: Text = "shifted_log"
+    relative_error: Number
+    floor: Number
+
+    @model_validator(mode="after")
+    def _known_and_of_the_right_types(self) -> Self:
+        options = self.model_extra or {}
+        for option in options:
+            if is_named_like_a_key(option):
+                raise ValueError(f"{option!r}: {KEY_IS_NEVER_READ}")
+        check_options(self.name, options)
+        _options_model(self.name).model_validate(options)
+        check_promise(self.relative_error, self.floor)
+        return self
 
     def calibrated(self) -> Mechanism:
-        """Return the mechanism, calibrated to the promise."""
-        return calibrate(
-            self.name,
-            relative_error=self.relative_error,
-            floor=self.floor,
-            options=self.model_extra,
-        )
+        """Return the mechanism, calibrated to the promise.
+
+        Raises
+        ------
+        ConfigurationError
+            If the mechanism cannot keep the promise with these options.
+        """
+        try:
+            return calibrate(
+                self.name,
+                relative_error=self.relative_error,
+                floor=self.floor,
+                options=self.model_extra,
+            )
+        except ConfigurationError as error:
+            raise ConfigurationError(f"mechanism: {error}") from None
+
+
+def _options_model(mechanism: str) -> type[BaseModel]:
+    """Return a model of a mechanism's options with the types of its ``calibrate``."""
+    calibrator = calibrators()[mechanism]
+    kinds = get_type_hints(calibrator)
+    fields: dict[str, Any] = {
+        name: (kinds[name], parameter.default)
+        for name, parameter in inspect.signature(calibrator).parameters.items()
+        if name not in MechanismSection.model_fields
+    }
+    strict = ConfigDict(strict=True, allow_inf_nan=False)
+    model: type[BaseModel] = create_model(mechanism, __config__=strict, **fields)
+    return model
 
 
 class PrivacySection(_Section):
     """How budgets are reported."""
 
-    delta: float = Field(default=1e-6, gt=0, lt=1)
+    delta: Number = Field(default=1e-6, gt=0, lt=1)
 
 
 class OutputSection(_Location):
     """Where the noisy counts go."""
 
-    files: int = Field(default=1, ge=1, le=10_000)
+    files: Integer = Field(default=1, ge=1, le=10_000)
     rounding: Literal["nearest", "none"] = "nearest"
-    confidence: float = Field(default=0.95, gt=0, lt=1)
+    confidence: Number = Field(default=0.95, gt=0, lt=1)
     mode: Literal["error", "overwrite"] = "error"
 
 
 class AuditSection(_Section):
     """Where the public audit goes: beside the output unless said otherwise."""
 
-    path: str | None = None
-    table: str | None = None
+    path: Text | None = None
+    table: Text | None = None
 
     @model_validator(mode="after")
     def _at_most_one_place(self) -> Self:
         if self.path is not None and self.table is not None:
-            raise ValueError("give either 'path' or 'table', not both")
+            raise ValueError("expected either 'path' or 'table', got both")
         return self
 
 
 class ConfidentialAuditSection(_Section):
     """Where the confidential audit goes: a place that only those may read who may read the data."""
 
-    path: str
+    path: Text
 
 
 class SparkSection(_Section):
     """Settings of the Spark session that the command line starts."""
 
-    settings: dict[str, str] = {}
+    settings: Settings = {}
 
 
 class ReleaseConfiguration(_Section):
@@ -182,17 +302,41 @@ def load_configuration(path: str | Path) -> ReleaseConfiguration:
     """
     file = Path(path)
     try:
-        content = tomllib.loads(file.read_text(encoding="utf-8"))
+        # Some editors put a byte order mark in front.
+        content = tomllib.loads(file.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
-        near = sorted(str(other) for other in file.parent.glob("*.toml"))
         raise ConfigurationError(
-            f"configuration {str(path)!r} does not exist. {did_you_mean(str(path), near)}"
+            f"configuration {str(path)!r} does not exist. {_files_beside(file)}"
         ) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"configuration {str(path)!r} cannot be read: {error}") from None
+    except IsADirectoryError:
+        raise ConfigurationError(
+            f"configuration {str(path)!r} is a directory, expected a TOML file. "
+            f"{_files_beside(file / 'release.toml')}"
+        ) from None
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(
+            f"configuration {str(path)!r} is not UTF-8 (byte {error.object[error.start]:#04x} at "
+            f"position {error.start}). Save it as UTF-8."
+        ) from None
     except tomllib.TOMLDecodeError as error:
-        raise ConfigurationError(f"configuration {str(path)!r} is not TOML: {error}") from None
+        raise ConfigurationError(
+            f"configuration {str(path)!r} is not TOML: {error}. Text is written in quotes, "
+            "sections as [section]; see https://toml.io."
+        ) from None
+    except OSError as error:
+        raise ConfigurationError(
+            f"configuration {str(path)!r} cannot be read: {error.strerror}."
+        ) from None
     return parse_configuration(content, str(path))
+
+
+def _files_beside(file: Path) -> str:
+    if not file.parent.is_dir():
+        return f"There is no directory {str(file.parent)!r} either."
+    near = sorted(str(other) for other in file.parent.glob("*.toml"))
+    if not near:
+        return f"There is no *.toml file in {str(file.parent)!r}."
+    return did_you_mean(str(file), near)
 
 
 def parse_configuration(content: dict[str, Any], source: str) -> ReleaseConfiguration:
@@ -200,38 +344,6 @@ def parse_configuration(content: dict[str, Any], source: str) -> ReleaseConfigur
     try:
         return ReleaseConfiguration.model_validate(content)
     except ValidationError as error:
-        faults = dict.fromkeys(_fault(detail) for detail in error.errors())
-        lines = "\n".join(f"  {fault}" for fault in faults)
+        sentences = fault_sentences(error, ReleaseConfiguration)
+        lines = "\n".join(f"  {sentence}" for sentence in sentences)
         raise ConfigurationError(f"configuration {source!r} is not valid:\n{lines}") from None
-
-
-def _fault(detail: Any) -> str:
-    location = [str(part) for part in detail["loc"]]
-    where = ".".join(location)
-    if detail["type"] == "extra_forbidden":
-        known = _fields_at(location[:-1])
-        return f"{where}: unknown field. {did_you_mean(location[-1], known)}"
-    if detail["type"] == "missing":
-        return f"{where}: missing, but required"
-    message = detail["msg"].removeprefix("Value error, ")
-    if detail["type"] == "value_error":
-        return f"{where}: {message}"
-    return f"{where}: {message}, got {detail['input']!r}"
-
-
-def _fields_at(location: list[str]) -> list[str]:
-    model: type[BaseModel] = ReleaseConfiguration
-    for part in location:
-        field = model.model_fields.get(part)
-        # A part that is no field is a key of a dictionary, whose values have the current model.
-        models = _models_in(field.annotation) if field else [model]
-        if not models:
-            return []
-        model = models[0]
-    return list(model.model_fields)
-
-
-def _models_in(kind: Any) -> list[type[BaseModel]]:
-    if isinstance(kind, type) and issubclass(kind, BaseModel):
-        return [kind]
-    return [model for argument in get_args(kind) for model in _models_in(argument)]

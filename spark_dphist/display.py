@@ -1,9 +1,16 @@
-"""Plans and audits as tables for a terminal."""
+"""Plans, audits and released counts for a terminal of 80 columns, or a file.
+
+Whatever somebody may want to copy (paths, ids, digests) stands alone at the end of an unwrapped
+line.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
 
+import pyarrow as pa
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -24,11 +31,11 @@ def plan_view(plan: Plan) -> RenderableType:
 
 def _head(plan: Plan) -> Iterator[Text]:
     worst = plan.worst_case
-    parameters = ", ".join(f"{name} = {value}" for name, value in _shown_parameters(plan))
+    parameters = _listed(plan.mechanism.parameters())
     yield Text.assemble(
         ("Worst case, for everyone: ", "bold"),
         f"rho = {worst.rho:.4g}, epsilon = {worst.epsilon:.4g} at delta = {plan.delta:g}, "
-        f"best attacker right in {worst.attacker_accuracy:.2%} of cases (50 % is guessing)",
+        f"best attacker right in {worst.attacker_accuracy:.2%} of cases (50% is guessing)",
     )
     yield Text(
         f"Promise: expected error below {plan.relative_error:g} x max(count, "
@@ -38,20 +45,27 @@ def _head(plan: Plan) -> Iterator[Text]:
     yield Text(f"Mechanism: {plan.mechanism.name} ({parameters})")
 
 
-def _shown_parameters(plan: Plan) -> Iterator[tuple[str, str]]:
-    for name, value in plan.mechanism.parameters().items():
-        yield name, f"{value:.6g}" if isinstance(value, float) else str(value)
+def _listed(parameters: dict[str, Any]) -> str:
+    return ", ".join(f"{name} = {_short(value)}" for name, value in parameters.items())
+
+
+def _short(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def _cells(row: PlanRow) -> list[str]:
     return [
         f"{row.count:,}",
-        f"{row.expected_error:,.4g}",
-        f"{row.promised_error:,.4g}",
+        _error(row.expected_error),
+        _error(row.promised_error),
         f"{row.rho:.4g}",
         f"{row.epsilon:.4g}",
         f"{row.attacker_accuracy:.2%}",
     ]
+
+
+def _error(value: float) -> str:
+    return f"{value:,.0f}" if 1000 <= value < 1e12 else f"{value:.4g}"
 
 
 def _coefficients(plan: Plan) -> Iterator[Text]:
@@ -64,23 +78,74 @@ def _warnings(plan: Plan) -> Iterator[Text]:
         yield Text.assemble(("Warning: ", "bold yellow"), warning)
 
 
-def header_view(header: AuditHeader) -> RenderableType:
-    """Show the header of a public audit."""
-    table = Table(show_header=False, title=f"Audit of {header.release_id}", title_justify="left")
-    for name in (
-        "input",
-        "output",
-        "key_set_size",
-        "mechanism",
-        "parameters",
-        "relative_error",
-        "floor",
-        "privacy_unit",
-        "worst_case_rho",
-        "epsilon",
-        "delta",
-        "attacker_accuracy",
-        "fixed_release_key",
-    ):
-        table.add_row(name, str(getattr(header, name)))
-    return table
+def header_lines(header: AuditHeader, places: Mapping[str, str]) -> str:
+    """Return what the header of a public audit promises, and further places, a line each."""
+    shown = {
+        "release": header.release_id,
+        "mechanism": f"{header.mechanism} ({_listed(json.loads(header.parameters))})",
+        "promise": _promise(header),
+        "privacy unit": _privacy_unit(header),
+        "worst case": f"rho = {header.worst_case_rho:.4g}, epsilon = {header.epsilon:.4g} "
+        f"at delta = {header.delta:g}",
+        "attacker": f"right in at most {header.attacker_accuracy:.2%} of cases (50% is guessing)",
+        "groups": f"{header.key_set_size:,}",
+        "input": header.input,
+        "counts": header.output,
+        **places,
+    }
+    if header.fixed_release_key:
+        shown["WARNING"] = "made with a fixed release key, for tests only: do not publish it"
+    width = max(map(len, shown))
+    return "\n".join(f"{name:<{width}}  {value}" for name, value in shown.items())
+
+
+def _privacy_unit(header: AuditHeader) -> str:
+    k = header.records_per_unit
+    return header.privacy_unit if k == 1 else f"{header.privacy_unit}, up to {k} records each"
+
+
+def _promise(header: AuditHeader) -> str:
+    if header.relative_error is None:
+        return "not stated"
+    return f"expected error below {header.relative_error:g} x max(count, {header.floor:g})"
+
+
+def released_rows(groups: pa.Table, most: int) -> str:
+    """Return the first released counts with their keys and intervals as lines of columns.
+
+    Parameters
+    ----------
+    groups
+        The groups of a public audit, of which the budget columns are left out.
+    most
+        How many rows to show.
+    """
+    end = groups.column_names.index("upper") + 1
+    shown = groups.select(groups.column_names[:end]).slice(0, most)
+    keys = len(shown.column_names) - 3
+    columns = [
+        _column(name, shown[name].to_pylist(), is_count=position >= keys)
+        for position, name in enumerate(shown.column_names)
+    ]
+    return "\n".join("  ".join(cells).rstrip() for cells in zip(*columns, strict=True))
+
+
+def _column(name: str, values: list[Any], is_count: bool) -> list[str]:
+    show = _count if is_count else _key
+    cells = [name, *map(show, values)]
+    width = max(map(len, cells))
+    is_text = any(isinstance(value, str) for value in values)
+    return [cell.ljust(width) if is_text else cell.rjust(width) for cell in cells]
+
+
+def _count(value: float) -> str:
+    return f"{value:,.2f}" if isinstance(value, float) else f"{value:,}"
+
+
+def _key(value: Any) -> str:
+    if value is None:
+        return "NULL"
+    if isinstance(value, bytes):
+        return value.hex()
+    # A line break or a control character in a key must not break the columns or the terminal.
+    return "".join(part if part.isprintable() else repr(part)[1:-1] for part in str(value))

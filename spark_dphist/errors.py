@@ -25,6 +25,13 @@ class BudgetError(SparkDphistError, RuntimeError):
     """The privacy budget does not allow the request; nothing has been read."""
 
 
+def near_names(got: str, known: Iterable[str]) -> list[str]:
+    """Return at most two known names that look like the one got, the nearest first."""
+    folded = {str(name).lower(): str(name) for name in known}
+    close = difflib.get_close_matches(str(got).lower(), list(folded), n=2, cutoff=0.6)
+    return [folded[match] for match in close]
+
+
 def did_you_mean(got: str, known: Iterable[str]) -> str:
     """Return a sentence with the nearest known names, or the list of all when none is near.
 
@@ -36,10 +43,9 @@ def did_you_mean(got: str, known: Iterable[str]) -> str:
         The names that exist; shown to the caller, so they must be public.
     """
     names = [str(name) for name in known]
-    folded = {name.lower(): name for name in names}
-    close = difflib.get_close_matches(got.lower(), list(folded), n=2, cutoff=0.6)
+    close = near_names(got, names)
     if close:
-        return f"Did you mean {' or '.join(repr(folded[match]) for match in close)}?"
+        return f"Did you mean {' or '.join(map(repr, close))}?"
     if not names:
         return "There is nothing to choose from."
     shown = ", ".join(repr(name) for name in names[:20])

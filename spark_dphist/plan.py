@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
@@ -15,6 +17,9 @@ from spark_dphist.accounting import (
 )
 from spark_dphist.config import ReleaseConfiguration
 from spark_dphist.mechanisms import Mechanism
+
+# Above this, epsilon says next to nothing for a table of people.
+_LARGEST_DELTA = 1e-3
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,25 @@ class Plan:
             "lower bound for any mechanism": float(lower_bound_coefficient(self.relative_error)),
         }
 
+    def to_json(self) -> str:
+        """Return the plan for programs: the fields of this class, and of ``PlanRow``, by name.
+
+        ``mechanism`` is its name, with ``parameters`` beside it.
+        """
+        fields = {
+            "mechanism": self.mechanism.name,
+            "parameters": self.mechanism.parameters(),
+            "relative_error": self.relative_error,
+            "floor": self.mechanism.floor,
+            "delta": self.delta,
+            "rounding": self.rounding,
+            "records_per_unit": self.records_per_unit,
+            "worst_case": asdict(self.worst_case),
+            "rows": [asdict(row) for row in self.rows],
+            "warnings": self.warnings,
+        }
+        return json.dumps(fields, indent=2, allow_nan=False)
+
 
 def make_plan(configuration: ReleaseConfiguration) -> Plan:
     """Calibrate the mechanism and evaluate its public functions; reads nothing but the argument.
@@ -83,6 +107,7 @@ def make_plan(configuration: ReleaseConfiguration) -> Plan:
         )
 
     counts = sorted({1, 10, math.ceil(section.floor), 1_000, 1_000_000})
+    rows = tuple(row(count) for count in counts)
     worst = row(int(np.argmax(mechanism.budget([0, records_per_unit], records_per_unit))))
     return Plan(
         mechanism=mechanism,
@@ -91,21 +116,37 @@ def make_plan(configuration: ReleaseConfiguration) -> Plan:
         rounding=configuration.output.rounding,
         records_per_unit=records_per_unit,
         worst_case=worst,
-        rows=tuple(row(count) for count in counts),
-        warnings=tuple(_warnings(section.floor, section.relative_error, worst.rho)),
+        rows=rows,
+        warnings=tuple(_warnings(configuration, worst.rho, rows)),
     )
 
 
-def _warnings(floor: float, relative_error: float, worst_rho: float) -> list[str]:
-    warnings = []
+def _warnings(
+    configuration: ReleaseConfiguration, worst_rho: float, rows: Iterable[PlanRow]
+) -> Iterator[str]:
+    promised = configuration.mechanism.relative_error * configuration.mechanism.floor
     if worst_rho > 1:
-        warnings.append(
+        yield (
             f"Members of the smallest groups have rho = {worst_rho:.3g}, which is little privacy. "
             "Raise the floor, or allow a larger relative error."
         )
-    if floor < 10 and relative_error < 0.5:
-        warnings.append(
-            f"floor = {floor:g} asks for an error below {relative_error * floor:.3g} records even "
-            "in a group of one. A floor of 20 to 100 protects small groups far better."
+    if promised < 1:
+        yield (
+            f"The promise asks for an error below {promised:.3g} records even in a group of one: "
+            "that tells whether a given person is in it. A floor of 20 to 100 protects small "
+            "groups far better."
         )
-    return warnings
+    for row in rows:
+        if row.expected_error >= row.promised_error:
+            yield (
+                f"At {row.count:,} records the published integers have an expected error of "
+                f"{row.expected_error:.4g}, not below the promised {row.promised_error:.4g}: "
+                "calibrate with method 'exact', which counts the rounding, or publish doubles "
+                'with rounding = "none".'
+            )
+    if configuration.privacy.delta > _LARGEST_DELTA:
+        yield (
+            f"delta = {configuration.privacy.delta:g} lets epsilon fail for one person in "
+            f"{1 / configuration.privacy.delta:,.0f}. Choose it well below one in the number of "
+            "people in the data."
+        )

@@ -11,11 +11,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pyspark
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from spark_dphist.errors import ConfigurationError
+from spark_dphist.errors import ConfigurationError, ReleaseError
 
 _LEAST_JAVA = {3: 8, 4: 17}
+_SECONDS_TO_ANSWER = 60
 
 
 def check_java() -> None:
@@ -39,30 +41,59 @@ def check_java() -> None:
         raise ConfigurationError(
             f"Spark needs Java {least} or newer; none was found in {where}. {mend}"
         )
-    answer = subprocess.run(  # noqa: S603 - the user's own Java
-        [java, "-version"], capture_output=True, text=True, check=False
-    )
-    found = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
-    if answer.returncode or found is None:
-        raise ConfigurationError(f"{java} does not run. {mend}")
-    if int(found.group(1)) < least:
+    version = _java_version(java)
+    if version is None:
+        raise ConfigurationError(f"{java} is there, but does not run as Java. {mend}")
+    if version < least:
         raise ConfigurationError(
             f"pyspark {pyspark.__version__} needs Java {least} or newer, got Java "
-            f"{found.group(1)} ({java}). {mend}"
+            f"{version} ({java}). {mend}"
         )
+
+
+def _java_version(java: str) -> int | None:
+    try:
+        answer = subprocess.run(  # noqa: S603 - the user's own Java
+            [java, "-version"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=_SECONDS_TO_ANSWER,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
+    return int(found.group(1)) if found and not answer.returncode else None
 
 
 def open_session(settings: Mapping[str, str]) -> SparkSession:
     """Return the running session, or start one with these settings.
 
     Under spark-submit, in a notebook and with SPARK_REMOTE set, the session is the environment's.
+
+    Raises
+    ------
+    ConfigurationError
+        If this machine has no Java that fits; see ``check_java``.
+    ReleaseError
+        If Spark does not start; nothing has been read.
     """
     remote = "SPARK_REMOTE" in os.environ or "spark.remote" in settings
-    if not remote and SparkSession.getActiveSession() is None:
+    # spark-submit has started a JVM already and says where.
+    running = "PYSPARK_GATEWAY_PORT" in os.environ
+    if not (remote or running) and SparkSession.getActiveSession() is None:
         check_java()
     # Workers must run this very Python, whatever 'python3' is on the path.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName("spark-dphist")
     for name, value in settings.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    try:
+        return builder.getOrCreate()
+    except PySparkException as error:
+        reason = str(error).strip().split("\n", maxsplit=1)[0]
+        raise ReleaseError(
+            f"Spark did not start: {reason} Nothing was read or published. Check [spark.settings]; "
+            "what Java wrote above says more."
+        ) from None

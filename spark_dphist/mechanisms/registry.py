@@ -20,6 +20,26 @@ def calibrators() -> dict[str, Callable[..., Mechanism]]:
     }
 
 
+def check_options(name: str, options: Mapping[str, Any]) -> None:
+    """Check that there is a mechanism of this name and that it has these options.
+
+    Raises
+    ------
+    ConfigurationError
+        If not, with the nearest names.
+    """
+    known = calibrators()
+    if name not in known:
+        raise ConfigurationError(f"mechanism {name!r} is unknown. {did_you_mean(name, known)}")
+    accepted = inspect.signature(known[name]).parameters
+    for option in options:
+        if option not in accepted:
+            raise ConfigurationError(
+                f"{option!r} is no option of the mechanism {name!r}. "
+                f"{did_you_mean(option, accepted)}"
+            )
+
+
 def calibrate(
     name: str, *, relative_error: float, floor: float, options: Mapping[str, Any] | None = None
 ) -> Mechanism:
@@ -39,13 +59,5 @@ def calibrate(
     ConfigurationError
         If there is no such mechanism or option, or the promise cannot be kept.
     """
-    known = calibrators()
-    if name not in known:
-        raise ConfigurationError(f"mechanism {name!r} is unknown. {did_you_mean(name, known)}")
-    accepted = inspect.signature(known[name]).parameters
-    for option in options or {}:
-        if option not in accepted:
-            raise ConfigurationError(
-                f"mechanism {name!r} has no option {option!r}. {did_you_mean(option, accepted)}"
-            )
-    return known[name](relative_error=relative_error, floor=floor, **(options or {}))
+    check_options(name, options or {})
+    return calibrators()[name](relative_error=relative_error, floor=floor, **(options or {}))
