@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, Select, insert, select, update
+from sqlalchemy import Connection, Row, Select, insert, select, update
 
 from spark_dphist.accounting.composition import PolicyCost, Rho
 from spark_dphist.accounting.ledger import rows, schema
@@ -29,27 +29,30 @@ def dataset_names(connection: Connection) -> tuple[str, ...]:
     )
 
 
-def require_dataset(connection: Connection, dataset: str) -> None:
-    """Refuse a data set that is not there, with the nearest names."""
-    if connection.execute(select_dataset(dataset)).one_or_none() is None:
+def dataset_row(connection: Connection, dataset: str, *, lock: bool = False) -> Row[Any]:
+    """Return a data set's row, held until the transaction ends if ``lock``.
+
+    One row stands for the whole balance: whoever holds it decides alone. SQLite has the lock since
+    BEGIN IMMEDIATE and ignores FOR UPDATE.
+
+    Raises
+    ------
+    ConfigurationError
+        If there is no such data set; with the nearest names.
+    """
+    wanted = select_dataset(dataset)
+    row = connection.execute(wanted.with_for_update() if lock else wanted).one_or_none()
+    if row is None:
         raise ConfigurationError(
             f"Data set {dataset!r} is not in the ledger. "
             f"{did_you_mean(dataset, dataset_names(connection))}"
         )
+    return row
 
 
-def lock_dataset(connection: Connection, dataset: str) -> None:
-    """Hold a data set's row until the transaction ends; refuse one that is not there."""
-    # One row stands for the whole balance: whoever holds it decides alone. SQLite has the lock
-    # since BEGIN IMMEDIATE and ignores FOR UPDATE.
-    if connection.execute(select_dataset(dataset).with_for_update()).one_or_none() is None:
-        require_dataset(connection, dataset)
-
-
-def balance_of(connection: Connection, dataset: str) -> Balance:
+def balance_of(connection: Connection, dataset: str, *, lock: bool = False) -> Balance:
     """Return what a data set may cost and has cost."""
-    require_dataset(connection, dataset)
-    row = connection.execute(select_dataset(dataset)).one()
+    row = dataset_row(connection, dataset, lock=lock)
     limits = []
     if row.rho_cap is not None:
         limits.append(Limit("rho for everyone", row.rho_cap, row.rho_spent))
@@ -65,8 +68,7 @@ def balance_of(connection: Connection, dataset: str) -> Balance:
 
 def caps_of(connection: Connection, dataset: str) -> Caps:
     """Return a data set's caps as declared."""
-    require_dataset(connection, dataset)
-    row = connection.execute(select_dataset(dataset)).one()
+    row = dataset_row(connection, dataset)
     table = schema.cap_point
     points = connection.execute(
         select(table.c.at_least, table.c.rho_cap)
@@ -100,24 +102,19 @@ def spent_upper(costs: list[PolicyCost], at_least: int | None) -> Rho:
     )
 
 
-def shift_spent(connection: Connection, dataset: str, cost: PolicyCost, *, sign: int) -> None:
-    """Add a cost to every running total of a data set (sign 1), or take it off (-1)."""
-    spent = connection.execute(
-        select(schema.data_set.c.rho_spent).where(schema.data_set.c.name == dataset)
-    ).scalar_one()
-    connection.execute(
-        update(schema.data_set)
-        .where(schema.data_set.c.name == dataset)
-        .values(rho_spent=Rho(spent.units + sign * cost.rho_upper.units))
-    )
-    table = schema.cap_point
-    for point in connection.execute(select(table).where(table.c.data_set == dataset)).all():
-        shift = sign * cost.rho_at_least_upper(point.at_least).units
-        connection.execute(
-            update(table)
-            .where(table.c.data_set == dataset, table.c.at_least == point.at_least)
-            .values(rho_spent=Rho(point.rho_spent.units + shift))
-        )
+def shift_spent(connection: Connection, balance: Balance, cost: PolicyCost, *, sign: int) -> None:
+    """Add a cost to every running total of a locked data set (sign 1), or take it off (-1)."""
+    after = {
+        charge.limit.at_least: Rho(charge.limit.spent.units + sign * charge.asked.units)
+        for charge in balance.charges(cost)
+    }
+    for at_least, spent in after.items():
+        if at_least is None:
+            table, row = schema.data_set, schema.data_set.c.name == balance.dataset
+        else:
+            table = schema.cap_point
+            row = (table.c.data_set == balance.dataset) & (table.c.at_least == at_least)
+        connection.execute(update(table).where(row).values(rho_spent=spent))
 
 
 def replace_cap_points(connection: Connection, dataset: str, caps: Caps) -> None:
@@ -133,13 +130,12 @@ def replace_cap_points(connection: Connection, dataset: str, caps: Caps) -> None
         )
 
 
-def held_release(connection: Connection, release_id: str) -> Release:
-    """Return a release whose data set is locked, so that its state cannot change."""
+def held_release(connection: Connection, release_id: str) -> tuple[Release, Balance]:
+    """Return a release and its data set's balance, which is locked: neither can change."""
     # A release never changes its data set, so the first look needs no lock; all decide in the
     # order data set, release.
-    dataset = release_of(connection, release_id).dataset
-    lock_dataset(connection, dataset)
-    return release_of(connection, release_id)
+    balance = balance_of(connection, release_of(connection, release_id).dataset, lock=True)
+    return release_of(connection, release_id), balance
 
 
 def release_of(connection: Connection, release_id: str) -> Release:

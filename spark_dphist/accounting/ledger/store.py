@@ -190,7 +190,7 @@ class Ledger:
         """
 
         def change(connection: Connection) -> Balance:
-            queries.lock_dataset(connection, dataset)
+            queries.dataset_row(connection, dataset, lock=True)
             connection.execute(
                 update(schema.data_set)
                 .where(schema.data_set.c.name == dataset)
@@ -293,8 +293,7 @@ class Ledger:
         own = token if token is not None else secrets.token_urlsafe(32)
 
         def take(connection: Connection) -> Reservation:
-            queries.lock_dataset(connection, dataset)
-            balance = queries.balance_of(connection, dataset)
+            balance = queries.balance_of(connection, dataset, lock=True)
             _check_unit(balance, cost)
             row = connection.execute(queries.select_release(release_id)).one_or_none()
             if row is not None:
@@ -316,7 +315,7 @@ class Ledger:
                     reserved_by=self._by,
                 )
             )
-            queries.shift_spent(connection, dataset, cost, sign=1)
+            queries.shift_spent(connection, balance, cost, sign=1)
             detail = {"rho": str(cost.rho_upper)}
             self._record(connection, "reserved", dataset, release_id, detail)
             return Reservation(queries.release_of(connection, release_id), own)
@@ -342,7 +341,7 @@ class Ledger:
         output_text = canonical_json(output)
 
         def end(connection: Connection) -> Release:
-            held = queries.held_release(connection, release_id)
+            held, _ = queries.held_release(connection, release_id)
             if held.state is State.COMMITTED:
                 if canonical_json(held.output) == output_text:
                     return held
@@ -387,7 +386,7 @@ class Ledger:
             )
 
         def end(connection: Connection) -> Release:
-            held = queries.held_release(connection, release_id)
+            held, balance = queries.held_release(connection, release_id)
             if held.state is State.ABORTED:
                 return held
             if held.state is State.COMMITTED:
@@ -395,7 +394,7 @@ class Ledger:
                     f"Release {release_id!r} was committed at {_moment(held)} by {held.ended_by}: "
                     "it may have been seen and stays charged."
                 )
-            queries.shift_spent(connection, held.dataset, held.cost, sign=-1)
+            queries.shift_spent(connection, balance, held.cost, sign=-1)
             self._end(connection, held, State.ABORTED, None)
             return queries.release_of(connection, release_id)
 
@@ -422,7 +421,7 @@ class Ledger:
             table = schema.release
             wanted = select(table).order_by(table.c.reserved_at, table.c.release_id)
             if dataset is not None:
-                queries.require_dataset(connection, dataset)
+                queries.dataset_row(connection, dataset)
                 wanted = wanted.where(table.c.data_set == dataset)
             if state is not None:
                 wanted = wanted.where(table.c.state == State(state).value)
@@ -441,7 +440,7 @@ class Ledger:
             table = schema.event
             wanted = select(table).order_by(table.c.sequence)
             if dataset is not None:
-                queries.require_dataset(connection, dataset)
+                queries.dataset_row(connection, dataset)
                 wanted = wanted.where(table.c.data_set == dataset)
             return tuple(rows.as_event(row) for row in connection.execute(wanted))
 
