@@ -26,7 +26,7 @@ from spark_dphist.audit import (
 )
 from spark_dphist.errors import ConfigurationError, ReleaseError, SparkDphistError
 from spark_dphist.mechanisms import Mechanism, Rounding
-from spark_dphist.spark.arrow_exchange import collect_arrow, dataframe_from_arrow
+from spark_dphist.spark.arrow_exchange import collect_arrow
 from spark_dphist.spark.confidential import confidential_frame
 from spark_dphist.spark.counts import count_groups
 from spark_dphist.spark.group_key import (
@@ -325,7 +325,7 @@ def _stage_audit(
         (audit.groups, request.audit_groups),
         (header.to_arrow(), request.audit_header),
     ):
-        target.stage(dataframe_from_arrow(spark, table))
+        target.stage_arrow(spark, table)
     return audit
 
 

@@ -10,10 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Self
 
+import pyarrow
 import pyarrow.fs
+import pyarrow.parquet
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_dphist.errors import ConfigurationError, ReleaseError
+from spark_dphist.spark.arrow_exchange import dataframe_from_arrow
 
 Mode = Literal["error", "overwrite"]
 
@@ -31,6 +34,10 @@ class Target(ABC):
     @abstractmethod
     def stage(self, frame: DataFrame) -> None:
         """Write the DataFrame beside the place."""
+
+    @abstractmethod
+    def stage_arrow(self, spark: SparkSession, table: pyarrow.Table) -> None:
+        """Write a driver-side table beside the place."""
 
     @abstractmethod
     def read_staged(self, spark: SparkSession) -> DataFrame:
@@ -109,6 +116,15 @@ class PathTarget(Target):
                 f"Spark wrote {self.staging_path!r} where this driver cannot see it. Give the "
                 "output as a full URI (hdfs://..., s3://...) or as a table. Nothing was published."
             )
+
+    def stage_arrow(self, spark: SparkSession, table: pyarrow.Table) -> None:
+        """Write the table to the staging directory as one Parquet file, from this driver."""
+        file_system, staged = _resolve(self.staging_path)
+        file_system.create_dir(staged)
+        # Milliseconds and seconds are no Spark types; microseconds are.
+        pyarrow.parquet.write_table(
+            table, f"{staged}/part-00000.parquet", filesystem=file_system, coerce_timestamps="us"
+        )
 
     def read_staged(self, spark: SparkSession) -> DataFrame:
         """Read the staging directory."""
@@ -207,6 +223,10 @@ class TableTarget(Target):
         """Write the DataFrame to the staging table."""
         writer = frame.write.format(self.format).options(**self.options)
         writer.option("maxRecordsPerFile", 0).mode("errorifexists").saveAsTable(self.staging_table)
+
+    def stage_arrow(self, spark: SparkSession, table: pyarrow.Table) -> None:
+        """Write the table to the staging table."""
+        self.stage(dataframe_from_arrow(spark, table))
 
     def read_staged(self, spark: SparkSession) -> DataFrame:
         """Read the staging table."""
