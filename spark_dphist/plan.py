@@ -130,16 +130,16 @@ def _warnings(
             f"Members of the smallest groups have rho = {worst_rho:.3g}, which is little privacy. "
             "Raise the floor, or allow a larger relative error."
         )
-    if promised < 1:
+    if promised < 0.5:
         yield (
-            f"The promise asks for an error below {promised:.3g} records even in a group of one: "
-            "that tells whether a given person is in it. A floor of 20 to 100 protects small "
-            "groups far better."
+            f"The promise asks for an error below {promised:.3g} records even in a group of one, "
+            "so the released count tells whether that one record is there. A floor of 20 to 100 "
+            "protects small groups far better."
         )
     for row in rows:
         if row.expected_error >= row.promised_error:
             yield (
-                f"At {row.count:,} records the published integers have an expected error of "
+                f"At a count of {row.count:,} the published integers have an expected error of "
                 f"{row.expected_error:.4g}, not below the promised {row.promised_error:.4g}: "
                 "calibrate with method 'exact', which counts the rounding, or publish doubles "
                 'with rounding = "none".'

@@ -1,0 +1,181 @@
+"""A plan says what a release costs from public policy alone, the worst case first."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+
+import mpmath
+import numpy as np
+import pytest
+
+from spark_dphist.accounting import epsilon_upper, gaussian_attacker_accuracy_upper
+from spark_dphist.config import parse_configuration
+from spark_dphist.errors import ConfigurationError
+from spark_dphist.mechanisms.registry import calibrators
+from spark_dphist.plan import make_plan
+
+PROMISES = [(0.05, 100), (0.1, 50), (0.4, 7.5), (0.9, 1)]
+
+
+def configuration(rounding="nearest", delta=1e-6, **mechanism):
+    return parse_configuration(
+        {
+            "input": {"path": "/there/is/no/such/table"},
+            "groups": {"columns": ["a"], "keys": {"table": "neither.this"}},
+            "mechanism": mechanism,
+            "privacy": {"delta": delta},
+            "output": {"path": "/nor/this", "rounding": rounding},
+        },
+        "x.toml",
+    )
+
+
+def plan(**fields):
+    return make_plan(configuration(**fields))
+
+
+def noisy_mechanisms():
+    return sorted(set(calibrators()) - {"constant"})
+
+
+@pytest.mark.parametrize(("relative_error", "floor"), PROMISES)
+@pytest.mark.parametrize("name", noisy_mechanisms())
+@pytest.mark.parametrize("rounding", ["nearest", "none"])
+def test_every_row_is_what_the_mechanism_itself_says(name, relative_error, floor, rounding):
+    made = plan(name=name, relative_error=relative_error, floor=floor, rounding=rounding)
+    mechanism = made.mechanism
+    for row in (made.worst_case, *made.rows):
+        error = mechanism.expected_absolute_error(row.count, rounded=rounding == "nearest")
+        assert row.expected_error == error
+        assert row.promised_error == relative_error * max(row.count, floor)
+        assert row.expected_error < row.promised_error
+        assert row.rho == mechanism.budget(row.count)
+        assert row.epsilon == epsilon_upper(row.rho, made.delta)
+        assert row.attacker_accuracy == gaussian_attacker_accuracy_upper(row.rho)
+
+
+@pytest.mark.parametrize(
+    ("floor", "counts"),
+    [
+        (50, [1, 10, 50, 1_000, 1_000_000]),
+        (1, [1, 10, 1_000, 1_000_000]),
+        (7.5, [1, 8, 10, 1_000, 1_000_000]),
+        (10**7, [1, 10, 1_000, 1_000_000, 10**7]),
+    ],
+)
+def test_the_rows_are_at_1_10_the_floor_a_thousand_and_a_million(floor, counts):
+    assert [row.count for row in plan(relative_error=0.2, floor=floor).rows] == counts
+
+
+@pytest.mark.parametrize(("relative_error", "floor"), PROMISES)
+@pytest.mark.parametrize("name", noisy_mechanisms())
+def test_nobody_pays_more_than_the_worst_case(name, relative_error, floor):
+    made = plan(name=name, relative_error=relative_error, floor=floor)
+    assert made.worst_case.rho == made.mechanism.worst_case_budget()
+    assert all(row.rho <= made.worst_case.rho for row in made.rows)
+    assert all(row.epsilon <= made.worst_case.epsilon for row in made.rows)
+    everywhere = made.mechanism.budget(np.arange(10_000))
+    assert np.max(everywhere) == made.worst_case.rho
+
+
+def test_the_worst_case_of_the_shifted_log_is_the_first_step_of_the_logarithm():
+    made = plan(relative_error=0.1, floor=50)
+    sigma, shift = made.mechanism.sigma, made.mechanism.shift
+    exact = mpmath.log1p(1 / mpmath.mpf(shift)) ** 2 / (2 * mpmath.mpf(sigma) ** 2)
+    assert exact <= made.worst_case.rho <= exact * (1 + 1e-4)
+
+
+def test_a_constant_costs_nothing_and_gives_an_attacker_nothing():
+    made = plan(name="constant", relative_error=1.5, floor=20)
+    assert (made.worst_case.rho, made.worst_case.epsilon) == (0, 0)
+    assert made.worst_case.attacker_accuracy == 0.5
+    assert made.coefficients == {}
+    assert made.warnings == ()
+
+
+def test_the_coefficients_stand_beside_what_no_mechanism_can_pass():
+    made = plan(relative_error=0.1, floor=50)
+    ours, bound = made.coefficients.values()
+    assert ours == pytest.approx(1 / (2 * made.mechanism.sigma**2), rel=1e-12)
+    assert bound == pytest.approx(0.9**6 / (128 * 0.1**2 * 1.1**2), rel=1e-12)
+    assert bound < ours
+
+
+@pytest.mark.parametrize(("relative_error", "floor"), [(0.1, 50), (0.1, 15), (0.4, 5), (0.9, 1)])
+def test_a_sound_plan_raises_no_warning(relative_error, floor):
+    assert plan(relative_error=relative_error, floor=floor).warnings == ()
+
+
+def test_a_worst_case_above_rho_1_is_called_little_privacy():
+    (warning,) = plan(relative_error=0.1, floor=10).warnings
+    assert "rho = 1.16, which is little privacy" in warning
+    assert "Raise the floor" in warning
+
+
+def test_a_floor_of_one_with_a_small_error_is_said_to_give_single_records_away():
+    made = plan(relative_error=0.1, floor=1)
+    assert made.worst_case.rho == pytest.approx(61.1, rel=0.01)
+    little, gives_away = made.warnings
+    assert "rho = 61.1" in little
+    assert "an error below 0.1 records even in a group of one" in gives_away
+    assert "A floor of 20 to 100" in gives_away
+
+
+def test_a_delta_that_is_no_longer_small_is_pointed_out():
+    assert plan(relative_error=0.1, floor=50, delta=1e-3).warnings == ()
+    (warning,) = plan(relative_error=0.1, floor=50, delta=0.05).warnings
+    assert "delta = 0.05 lets epsilon fail for one person in 20" in warning
+
+
+def test_a_promise_that_rounding_breaks_is_pointed_out():
+    policy = {"relative_error": 0.8, "floor": 1, "shift": 0.01, "method": "closed_form"}
+    *_, warning = plan(**policy).warnings
+    assert "At a count of 1 the published integers have an expected error of 0.8815" in warning
+    assert "method 'exact'" in warning
+    assert not any(
+        "published integers" in text for text in plan(rounding="none", **policy).warnings
+    )
+
+
+@pytest.mark.parametrize("name", ["shifted_log", "constant"])
+def test_the_plan_for_programs_has_the_same_numbers(name):
+    made = plan(name=name, relative_error=1.2 if name == "constant" else 0.1, floor=4)
+    read = json.loads(made.to_json())
+    assert read["mechanism"] == name
+    assert read["parameters"] == made.mechanism.parameters()
+    assert read["worst_case"] == dataclasses.asdict(made.worst_case)
+    assert read["rows"] == [dataclasses.asdict(row) for row in made.rows]
+    assert read["warnings"] == list(made.warnings)
+    assert (read["relative_error"], read["floor"]) == (made.relative_error, 4)
+    assert (read["delta"], read["rounding"], read["records_per_unit"]) == (1e-6, "nearest", 1)
+
+
+def test_a_promise_that_cannot_be_kept_is_refused():
+    with pytest.raises(ConfigurationError, match="mechanism: relative_error must be below 1"):
+        plan(relative_error=1, floor=50)
+
+
+def test_planning_needs_neither_spark_nor_the_data(tmp_path):
+    file = tmp_path / "x.toml"
+    file.write_text(
+        "input.path = '/there/is/no/such/table'\n"
+        "groups = {columns = ['a'], keys = {path = '/nor/such/keys'}}\n"
+        "mechanism = {relative_error = 0.1, floor = 50}\n"
+        "output.path = '/nor/this'\n"
+    )
+    program = (
+        "import sys\n"
+        "from spark_dphist.cli import main\n"
+        "try:\n"
+        f"    main(['plan', {str(file)!r}])\n"
+        "except SystemExit as leaving:\n"
+        "    assert not leaving.code, leaving.code\n"
+        "loaded = {name.split('.')[0] for name in sys.modules}\n"
+        "assert not loaded & {'pyspark', 'py4j'}, loaded\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "rho = 0.04986" in done.stdout
