@@ -1,0 +1,245 @@
+"""The public audit follows from public policy and released numbers, with sound brackets."""
+
+import dataclasses
+import datetime
+import hashlib
+import json
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_dphist import __version__
+from spark_dphist.accounting import epsilon_upper
+from spark_dphist.audit import (
+    BUDGET_COLUMNS,
+    AuditHeader,
+    PublicAudit,
+    audit_groups,
+    key_set_digest,
+    parameters_json,
+    promise_of,
+    versions_json,
+)
+from spark_dphist.errors import ReleaseError
+from spark_dphist.mechanisms import Constant, ShiftedLog, publish
+from spark_dphist.streams import GroupStreams, ReleaseKey
+
+MECHANISMS = {
+    "minimal": ShiftedLog.calibrate(relative_error=0.3, floor=20),
+    "unbiased": ShiftedLog.calibrate(relative_error=0.4, floor=10, drift="unbiased"),
+    "strong noise": ShiftedLog(sigma=2.5, shift=1, floor=1),
+    "weak noise": ShiftedLog(sigma=1e-3, shift=5, floor=1),
+}
+COUNTS = np.concatenate([np.arange(200), np.geomspace(200, 1e12, 300).astype(np.int64)])
+
+
+def header(**changes):
+    values = {
+        "release_id": "visits-1",
+        "release_name": "visits",
+        "created_at": datetime.datetime(2024, 5, 6, 7, 8, 9, 123456, tzinfo=datetime.UTC),
+        "input": "parquet data/visits",
+        "output": "out/visits",
+        "group_columns": ["city", "month"],
+        "key_set_size": 24,
+        "key_set_digest": "ab" * 32,
+        "mechanism": "shifted_log",
+        "parameters": parameters_json(MECHANISMS["minimal"]),
+        "relative_error": 0.3,
+        "floor": 20.0,
+        "rounding": "nearest",
+        "confidence": 0.95,
+        "privacy_unit": "record",
+        "records_per_unit": 1,
+        "neighbouring": "add or remove one privacy unit",
+        "worst_case_rho": 0.01,
+        "delta": 1e-6,
+        "epsilon": 0.6,
+        "attacker_accuracy": 0.54,
+        "fixed_release_key": False,
+        "versions": versions_json("4.3.0"),
+    }
+    return AuditHeader(**values | changes)
+
+
+def released(mechanism, counts=COUNTS, rounding="nearest", key=b"\x01" * 32):
+    """A true release of these counts under a fixed key, as a table."""
+    digests = np.array(
+        [list(hashlib.sha256(str(row).encode()).digest()) for row in range(len(counts))],
+        dtype=np.uint8,
+    )
+    source = GroupStreams(ReleaseKey.fixed_for_tests(key), digests)
+    made = publish(mechanism, counts, source, rounding=rounding)
+    return pa.table(
+        {
+            "group": np.arange(len(counts)),
+            "noisy_count": made.noisy_count,
+            "lower": made.lower,
+            "upper": made.upper,
+        }
+    )
+
+
+def test_the_header_is_one_row_with_a_type_for_every_field():
+    table = header().to_arrow()
+    assert table.num_rows == 1
+    assert table.column_names == [field.name for field in dataclasses.fields(AuditHeader)]
+    types = {field.name: field.type for field in table.schema}
+    assert types["created_at"] == pa.timestamp("us", "UTC")
+    assert types["group_columns"] == pa.list_(pa.string())
+    assert types["key_set_size"] == types["records_per_unit"] == pa.int64()
+    assert types["fixed_release_key"] == pa.bool_()
+    for name in ("worst_case_rho", "epsilon", "delta", "floor", "relative_error", "confidence"):
+        assert types[name] == pa.float64()
+    assert [field.name for field in table.schema if field.nullable] == ["relative_error"]
+
+
+def test_the_header_keeps_every_value():
+    given = header()
+    row = header().to_arrow().to_pylist()[0]
+    assert row == dataclasses.asdict(given)
+    assert header(relative_error=None).to_arrow()["relative_error"].to_pylist() == [None]
+
+
+def test_parameters_and_versions_are_json():
+    row = header().to_arrow().to_pylist()[0]
+    assert json.loads(row["parameters"]) == MECHANISMS["minimal"].parameters()
+    versions = json.loads(row["versions"])
+    assert versions["spark"] == "4.3.0"
+    assert versions["spark_dphist"] == __version__
+    assert versions["numpy"] == np.__version__
+    assert set(versions) >= {"python", "pyspark", "scipy", "pyarrow", "pandas", "cryptography"}
+
+
+def test_the_promise_is_the_worst_case_and_its_readings():
+    mechanism = MECHANISMS["minimal"]
+    rho, epsilon, accuracy = promise_of(mechanism, 1, 1e-6)
+    assert rho == np.max(mechanism.budget(COUNTS))
+    assert epsilon == epsilon_upper(rho, 1e-6)
+    assert 0.5 < accuracy < 1
+    assert promise_of(mechanism, 3, 1e-6)[0] > rho
+    assert promise_of(Constant(floor=20), 1, 1e-6) == (0, 0, 0.5)
+
+
+@pytest.mark.parametrize("records_per_unit", [1, 3])
+@pytest.mark.parametrize("rounding", ["nearest", "none"])
+@pytest.mark.parametrize("name", sorted(MECHANISMS))
+def test_the_bracket_holds_the_budget_at_the_released_count(name, rounding, records_per_unit):
+    mechanism = MECHANISMS[name]
+    audited = audit_groups(released(mechanism, rounding=rounding), mechanism, records_per_unit)
+    frame = audited.to_pandas()
+    noisy = np.rint(np.maximum(frame.noisy_count, 0))
+    inside = (np.ceil(frame.lower) <= noisy) & (noisy <= np.floor(frame.upper))
+    # Under strong noise the minimal-error estimate lies below the interval at large counts.
+    assert np.sum(inside) > len(frame) / 5
+    assert np.all(frame.rho_lower <= frame.rho_upper)
+    assert np.all(frame.rho_lower[inside] <= frame.rho_at_noisy_count[inside])
+    assert np.all(frame.rho_at_noisy_count[inside] <= frame.rho_upper[inside])
+    assert np.all(frame.rho_at_noisy_count == mechanism.budget(noisy, records_per_unit))
+    assert np.all(frame.rho_upper <= mechanism.worst_case_budget(records_per_unit))
+
+
+@pytest.mark.parametrize("records_per_unit", [1, 3])
+@pytest.mark.parametrize("name", sorted(MECHANISMS))
+def test_the_bracket_holds_the_realised_budget_wherever_the_interval_holds_the_count(
+    name, records_per_unit
+):
+    mechanism = MECHANISMS[name]
+    frame = audit_groups(released(mechanism), mechanism, records_per_unit).to_pandas()
+    covered = (frame.lower <= COUNTS) & (frame.upper >= COUNTS)
+    realised = mechanism.budget(COUNTS, records_per_unit)
+    assert np.mean(covered) > 0.9
+    assert np.all(frame.rho_lower[covered] <= realised[covered])
+    assert np.all(realised[covered] <= frame.rho_upper[covered])
+
+
+@given(st.integers(0, 300), st.integers(0, 300), st.sampled_from([1, 2, 5]))
+def test_the_budget_over_a_range_bounds_every_count_in_it(start, length, records_per_unit):
+    mechanism = MECHANISMS["minimal"]
+    counts = np.arange(start, start + length + 1)
+    budgets = mechanism.budget(counts, records_per_unit)
+    least, greatest = mechanism.budget_over(start, start + length, records_per_unit)
+    assert least <= np.min(budgets)
+    assert greatest == np.max(budgets)
+
+
+def test_a_negative_released_count_is_audited_as_zero():
+    mechanism = MECHANISMS["unbiased"]
+    made = released(mechanism, np.zeros(500, dtype=np.int64))
+    negative = made["noisy_count"].to_numpy() < 0
+    assert np.any(negative)
+    frame = audit_groups(made, mechanism, 1).to_pandas()
+    assert np.all(frame.rho_at_noisy_count[negative] == mechanism.budget(0))
+    assert np.all(frame.noisy_count == made["noisy_count"].to_numpy())
+    assert np.all(np.isfinite(frame[list(BUDGET_COLUMNS)]))
+
+
+def test_a_constant_release_is_audited_with_budget_zero():
+    mechanism = Constant(floor=20)
+    frame = audit_groups(released(mechanism), mechanism, 1).to_pandas()
+    assert np.all(frame[list(BUDGET_COLUMNS)] == 0)
+
+
+def test_the_audit_of_equal_releases_is_equal_whatever_the_true_counts():
+    mechanism = MECHANISMS["minimal"]
+    table = pa.table({"group": [1], "noisy_count": [40], "lower": [31], "upper": [55]})
+    audited = audit_groups(table, mechanism, 1)
+    assert audited.column_names == ["group", "noisy_count", "lower", "upper", *BUDGET_COLUMNS]
+    assert audited.to_pylist()[0] == {
+        "group": 1,
+        "noisy_count": 40,
+        "lower": 31,
+        "upper": 55,
+        "rho_at_noisy_count": float(mechanism.budget(40)),
+        "rho_lower": float(mechanism.budget(55)),
+        "rho_upper": float(mechanism.budget(31)),
+    }
+    assert not any(audited.schema.field(name).nullable for name in BUDGET_COLUMNS)
+
+
+@pytest.mark.parametrize(
+    ("arrow", "pandas"),
+    [
+        (pa.int8(), pd.Int8Dtype()),
+        (pa.int16(), pd.Int16Dtype()),
+        (pa.int32(), pd.Int32Dtype()),
+        (pa.int64(), pd.Int64Dtype()),
+    ],
+)
+def test_integer_keys_with_nulls_stay_integers_in_pandas(arrow, pandas):
+    largest = 2 ** (arrow.bit_width - 1) - 1
+    table = pa.table({"key": pa.array([None, largest, 0], arrow), "noisy_count": [1, 2, 3]})
+    frame = PublicAudit(header(), table).to_pandas()
+    assert frame["key"].dtype == pandas
+    assert frame["key"].isna().tolist() == [True, False, False]
+    assert int(frame["key"][1]) == largest
+
+
+def digests(*rows):
+    return pa.chunked_array([pa.array([bytes([row]) * 32 for row in rows])])
+
+
+def test_the_key_set_digest_does_not_depend_on_the_order_but_on_the_groups():
+    assert key_set_digest(digests(1, 2, 3), 3) == key_set_digest(digests(3, 1, 2), 3)
+    assert key_set_digest(digests(1, 2, 3), 3) != key_set_digest(digests(1, 2, 4), 3)
+    expected = hashlib.sha256(b"\x01" * 32 + b"\x02" * 32).hexdigest()
+    assert key_set_digest(digests(2, 1), 2) == expected
+
+
+@pytest.mark.parametrize(
+    ("rows", "size", "message"),
+    [
+        ((1, 2), 3, "has 2 rows for 2 groups, but 3 groups were declared"),
+        ((1, 2, 3, 4), 3, "has 4 rows for 4 groups, but 3 groups were declared"),
+        ((1, 2, 2), 3, "has 3 rows for 2 groups, but 3 groups were declared"),
+        ((1, 2, 2), 2, "has 3 rows for 2 groups, but 2 groups were declared"),
+        ((), 1, "has 0 rows for 0 groups, but 1 groups were declared"),
+    ],
+)
+def test_a_missing_extra_or_repeated_group_stops_the_release(rows, size, message):
+    with pytest.raises(ReleaseError, match=f"{message}. Nothing was published"):
+        key_set_digest(digests(*rows), size)
