@@ -228,3 +228,22 @@ def test_a_role_that_may_only_read_can_look_but_not_charge(cluster, database_nam
         assert looking.balance("taxi").spent == Rho(0)
         with pytest.raises(LedgerError, match=r"permission denied.*write access"):
             looking.reserve("taxi", "monday", ONE, {})
+
+
+def test_the_rights_the_documentation_names_are_enough_to_release(cluster, ledger, database_name):
+    ledger.set_caps("taxi", Caps.of(rho=10, at_least={10: 5}))
+    with cluster.connect(database_name) as administrator:
+        with contextlib.suppress(psycopg.errors.DuplicateObject):
+            administrator.execute(f"CREATE ROLE runner LOGIN PASSWORD '{cluster.password}'")
+        administrator.execute(
+            "GRANT SELECT, INSERT, UPDATE ON ALL TABLES IN SCHEMA public TO runner"
+        )
+    address = cluster.address(database_name).replace("//postgres:", "//runner:")
+    with Ledger(address) as running:
+        running.reserve("taxi", "monday", ONE, {})
+        running.commit("monday", {})
+        running.reserve("taxi", "tuesday", ONE, {})
+        running.abort("tuesday", nothing_was_published=True)
+        with pytest.raises(LedgerError, match="permission denied"):
+            running.set_caps("taxi", Caps.of(rho=100))
+    assert ledger.balance("taxi").spent == Rho.upper("1")

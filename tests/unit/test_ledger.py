@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -656,3 +658,18 @@ def test_an_unknown_state_is_answered_with_the_nearest(url):
     commands.init(url)
     with pytest.raises(ConfigurationError, match="Did you mean 'committed'"):
         commands.releases(url, state="commited")
+
+
+def test_the_example_of_the_documentation_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    page = (Path(__file__).parents[2] / "docs" / "ledger.md").read_text()
+    (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    exec(compile(example, "docs/ledger.md", "exec"), {})  # noqa: S102
+    assert capsys.readouterr().out.startswith("0.39999")
+
+
+def test_every_column_is_documented():
+    page = (Path(__file__).parents[2] / "docs" / "ledger.md").read_text()
+    for table in schema.metadata.tables.values():
+        section = page.split(f"**{table.name}**", 1)[1].split("**ledger_", 1)[0]
+        assert [c.name for c in table.columns if f"`{c.name}`" not in section] == []
