@@ -17,8 +17,8 @@ from spark_dphist.mechanisms.exact_sampler import ExactSampler, check_word_bits
 FloatArray = npt.NDArray[np.float64]
 
 # Below this scale tails are summed term by term; beyond, the first neglected Euler-Maclaurin term
-# is below 1e-14 of the sum.
-_SMOOTH_SCALE = 24.0
+# is below 1e-16 of the sum for all of it that matters (9 scales).
+_SMOOTH_SCALE = 256.0
 # Scales beyond which nothing is left that a double can hold.
 _REACH = 40
 
@@ -83,31 +83,33 @@ class DiscreteGaussian(ExactSampler):
         return math.sqrt(self.variance)
 
     @cached_property
-    def _tails(self) -> tuple[FloatArray, FloatArray]:
-        """P(N >= k) and E(N - k)⁺ for k = 0, 1, ..., summed from the far end."""
+    def _weights_from_zero(self) -> FloatArray:
         k = np.arange(math.ceil(_REACH * self.scale) + 3, dtype=np.float64)
         with np.errstate(under="ignore"):
-            weight = np.exp(-((k / self.scale) ** 2) / 2)
-        at_least = np.cumsum(weight[::-1])[::-1]
-        at_least /= 2 * at_least[0] - 1
-        above = np.append(np.cumsum(at_least[:0:-1])[::-1], 0.0)
-        return at_least, above
+            return np.asarray(np.exp(-((k / self.scale) ** 2) / 2))
+
+    @cached_property
+    def _total(self) -> float:
+        """The sum over all integers z of exp(-z**2 / (2 variance))."""
+        if self.scale < _SMOOTH_SCALE:
+            return float(2 * np.sum(self._weights_from_zero[:0:-1]) + 1)
+        # scale sqrt(2 pi) (1 + 2 exp(-2 pi**2 variance) + ...) by Poisson summation.
+        return self.scale * math.sqrt(2 * math.pi)
+
+    @cached_property
+    def _tails(self) -> tuple[FloatArray, FloatArray]:
+        """P(N >= k) and E(N - k)⁺ for k = 0, 1, ..., summed from the far end."""
+        at_least = np.cumsum(self._weights_from_zero[::-1])[::-1] / self._total
+        return at_least, np.append(np.cumsum(at_least[:0:-1])[::-1], 0.0)
 
     def probability(self, value: npt.ArrayLike) -> FloatArray:
-        """Return P(N = value), to about 1e-14 relative."""
-        # sum over z of exp(-z**2 / (2 variance)) = scale sqrt(2 pi) (1 + 2 exp(-2 pi**2 variance)
-        # + ...) by Poisson summation, so beyond the smooth scale it is the integral.
-        total = self.scale * math.sqrt(2 * math.pi)
-        if self.scale < _SMOOTH_SCALE:
-            k = np.arange(1, math.ceil(_REACH * self.scale) + 3)
-            with np.errstate(under="ignore"):
-                total = 1 + 2 * float(np.sum(np.exp(-((k / self.scale) ** 2) / 2)))
+        """Return P(N = value), to about 1e-15 (1 + value**2 / variance) relative."""
         t = np.asarray(value, dtype=np.float64) / self.scale
         with np.errstate(under="ignore"):
-            return np.asarray(np.exp(-(t**2) / 2) / total)
+            return np.asarray(np.exp(-(t**2) / 2) / self._total)
 
     def tail(self, value: npt.ArrayLike) -> FloatArray:
-        """Return P(N >= value) for integers value >= 0, to about 1e-13 relative."""
+        """Return P(N >= value) for integers value >= 0, as accurately as ``probability``."""
         k = np.asarray(value, dtype=np.float64)
         if self.scale < _SMOOTH_SCALE:
             return self._look_up(0, k)

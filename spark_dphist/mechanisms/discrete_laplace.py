@@ -61,7 +61,7 @@ class DiscreteLaplace(ExactSampler):
 
     def _rise(
         self,
-        multiples: npt.NDArray[np.int64],  # noqa: ARG002
+        multiples: npt.NDArray[np.int64],
         offsets: npt.NDArray[np.int64],
     ) -> FloatArray:
         return np.asarray(offsets * float(self.epsilon))

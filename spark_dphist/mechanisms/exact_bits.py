@@ -5,7 +5,9 @@ docs/sampling.md has the argument; nothing here depends on what the noise is for
 
 from __future__ import annotations
 
+import bisect
 import decimal
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from fractions import Fraction
@@ -19,8 +21,8 @@ from spark_dphist.errors import ReleaseError
 Words = npt.NDArray[np.uint64]
 Rows = npt.NDArray[np.int64]
 
-# Words that settle one comparison; that more are needed has probability below 2**-1000.
-MAX_FURTHER_WORDS = 16
+# Words that settle one comparison; that more are needed has probability below 2**-240.
+MAX_FURTHER_WORDS = 4
 # Blocks from this index on hold further words, below it the words every attempt starts with.
 FURTHER_BLOCKS = 1 << 32
 
@@ -66,7 +68,7 @@ class Uniform:
         Raises
         ------
         ReleaseError
-            After 16 further words of 64 bits.
+            After 4 further words of 64 bits.
         """
         yield self._bracket()
         for further in range(MAX_FURTHER_WORDS):
@@ -99,51 +101,59 @@ def is_below_exponential(uniform: Uniform, exponent: Fraction) -> bool:
     raise AssertionError("unreachable: brackets() raises when it runs out")
 
 
-def invert_cumulative(uniform: Uniform, exponent_of: Callable[[int], Fraction]) -> int:
-    """Return the least i with number < P(I <= i), exactly, where P(I = i) ~ exp(-exponent_of(i)).
+class ExponentialWeights:
+    """The distribution on 0, 1, 2, ... with P(I = i) proportional to exp(-exponent_of(i)).
 
     Parameters
     ----------
-    uniform
-        The number.
     exponent_of
-        Rational exponents for i = 0, 1, ...: 0 at 0, rising by at least 1/2 and from then on by
-        ever larger or equal amounts.
+        Rational exponents: 0 at 0, and rising by at least 1/2 more with every i.
     """
-    for low, high in uniform.brackets():
-        digits = _digits_for(low, high)
-        with decimal.localcontext(prec=digits):
-            cumulative = [Fraction(value) for value in _cumulative_probabilities(exponent_of)]
-        error = Fraction(1, 10 ** (digits - 10))
-        below = Fraction(0)
-        for i, above in enumerate(cumulative):
-            if (low >= below + error or i == 0) and high <= above - error:
+
+    def __init__(self, exponent_of: Callable[[int], Fraction]) -> None:
+        self._exponent_of = exponent_of
+        self._known: dict[int, list[Fraction]] = {}
+
+    def invert(self, uniform: Uniform) -> int:
+        """Return, exactly, the least i whose P(I <= i) is above the number."""
+        for low, high in uniform.brackets():
+            digits = _digits_for(low, high)
+            cumulative = self._cumulative(digits)
+            error = Fraction(1, 10 ** (digits - 10))
+            i = bisect.bisect_right(cumulative, low)
+            if (i == 0 or low >= cumulative[i - 1] + error) and high <= cumulative[i] - error:
                 return i
-            below = above
-    raise AssertionError("unreachable: brackets() raises when it runs out")
+        raise AssertionError("unreachable: brackets() raises when it runs out")
 
+    def thresholds(self, word_bits: int) -> tuple[Words, Words]:
+        """Bracket P(I <= i) * 2**word_bits by integers, for every i that a word can tell apart.
 
-def cumulative_thresholds(
-    exponent_of: Callable[[int], Fraction], word_bits: int
-) -> tuple[Words, Words]:
-    """Bracket P(I <= i) * 2**word_bits by integers, for every i that a word can tell apart.
-
-    A word w stands for all numbers in [w, w + 1) / 2**word_bits. It decides I = i if exactly i
-    upper thresholds are below w and exactly i lower ones are at most w; otherwise, and always for
-    the largest word, ``invert_cumulative`` has to.
-    """
-    lower, upper = [], []
-    top = 2**word_bits - 1
-    with decimal.localcontext(prec=60):
-        tolerance = decimal.Decimal("1e-15")
-        for cumulative in _cumulative_probabilities(exponent_of):
-            scaled = cumulative * 2**word_bits
-            floor = int((scaled - tolerance).to_integral_value(decimal.ROUND_FLOOR))
+        A word w stands for all numbers in [w, w + 1) / 2**word_bits. It decides I = i if exactly i
+        upper thresholds are below w and exactly i lower ones are at most w; otherwise, and always
+        for the largest word, ``invert`` has to.
+        """
+        lower, upper = [], []
+        top = 2**word_bits - 1
+        tolerance = Fraction(1, 10**15)
+        for cumulative in self._cumulative(60):
+            floor = math.floor(cumulative * 2**word_bits - tolerance)
             if floor >= top:
                 break
             lower.append(floor)
-            upper.append(int((scaled + tolerance).to_integral_value(decimal.ROUND_FLOOR)))
-    return np.array([*lower, top], dtype=np.uint64), np.array([*upper, top], dtype=np.uint64)
+            upper.append(math.floor(cumulative * 2**word_bits + tolerance))
+        return np.array([*lower, top], dtype=np.uint64), np.array([*upper, top], dtype=np.uint64)
+
+    def _cumulative(self, digits: int) -> list[Fraction]:
+        """Return P(I <= i) for i = 0, 1, ... up to 1, with an error below 10**(4 - digits)."""
+        if digits not in self._known:
+            with decimal.localcontext(prec=digits):
+                smallest = decimal.Decimal(10) ** -(digits + 5)
+                weights: list[decimal.Decimal] = []
+                while (weight := _exponential(self._exponent_of(len(weights)))) > smallest:
+                    weights.append(weight)
+                sums = list(itertools.accumulate(weights))
+                self._known[digits] = [Fraction(part / sums[-1]) for part in sums]
+        return self._known[digits]
 
 
 def _digits_for(low: Fraction, high: Fraction) -> int:
@@ -157,16 +167,3 @@ def _exponential(exponent: Fraction) -> decimal.Decimal:
         # The decimal module rounds exp correctly (its specification), so only the argument errs.
         value = (-decimal.Decimal(exponent.numerator) / exponent.denominator).exp()
     return +value
-
-
-def _cumulative_probabilities(exponent_of: Callable[[int], Fraction]) -> list[decimal.Decimal]:
-    """Return P(I <= i) for i = 0, 1, ..., with an error below 10**(4 - precision)."""
-    smallest = decimal.Decimal(10) ** -(decimal.getcontext().prec + 5)
-    weights: list[decimal.Decimal] = []
-    while (weight := _exponential(exponent_of(len(weights)))) > smallest:
-        weights.append(weight)
-    total, running, cumulative = sum(weights, decimal.Decimal(0)), decimal.Decimal(0), []
-    for weight in weights:
-        running += weight
-        cumulative.append(running / total)
-    return cumulative

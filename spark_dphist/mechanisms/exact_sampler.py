@@ -15,12 +15,11 @@ import numpy.typing as npt
 
 from spark_dphist.errors import ConfigurationError, ReleaseError
 from spark_dphist.mechanisms.exact_bits import (
+    ExponentialWeights,
     Rows,
     Uniform,
     Words,
     WordSource,
-    cumulative_thresholds,
-    invert_cumulative,
     is_below_exponential,
 )
 
@@ -98,12 +97,16 @@ class ExactSampler(ABC):
         magnitude = (multiples << self.block_bits) + offsets
         return np.where(negative, -magnitude, magnitude), accepted & ~(negative & (magnitude == 0))
 
+    @cached_property
+    def _weights(self) -> ExponentialWeights:
+        return ExponentialWeights(self._exponent_of_multiple)
+
     def _exponent_of_multiple(self, i: int) -> Fraction:
         return self._exponent(i << self.block_bits)
 
     @cached_property
     def _thresholds(self) -> tuple[Words, Words]:
-        return cumulative_thresholds(self._exponent_of_multiple, self.word_bits)
+        return self._weights.thresholds(self.word_bits)
 
     def _multiples(
         self, source: WordSource, rows: Rows, attempt: int, words: Words
@@ -116,7 +119,7 @@ class ExactSampler(ABC):
             uniform = Uniform(
                 source, int(rows[position]), 2 * attempt, int(words[position]), self.word_bits
             )
-            multiples[position] = invert_cumulative(uniform, self._exponent_of_multiple)
+            multiples[position] = self._weights.invert(uniform)
         return multiples
 
     def _accepted(
