@@ -6,6 +6,7 @@ from spark_dphist.mechanisms.discrete_gaussian import DiscreteGaussian
 from spark_dphist.mechanisms.discrete_laplace import DiscreteLaplace
 from spark_dphist.mechanisms.exact_bits import NoiseDistribution, WordSource
 from spark_dphist.mechanisms.lattice import MAX_COUNT, Lattice
+from spark_dphist.mechanisms.linear_log import LinearLog
 from spark_dphist.mechanisms.publish import PublishedCounts, publish
 from spark_dphist.mechanisms.shifted_log import ShiftedLog
 
@@ -16,6 +17,7 @@ __all__ = [
     "DiscreteLaplace",
     "Drift",
     "Lattice",
+    "LinearLog",
     "Mechanism",
     "NoiseDistribution",
     "PublishedCounts",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
@@ -15,6 +16,8 @@ from spark_dphist.errors import ConfigurationError
 from spark_dphist.mechanisms.discrete_gaussian import DiscreteGaussian
 from spark_dphist.mechanisms.exact_bits import NoiseDistribution
 from spark_dphist.mechanisms.lattice import MAX_COUNT, Lattice
+from spark_dphist.mechanisms.pieces import Segment
+from spark_dphist.mechanisms.rounding import mean_error, mean_rounded_error
 
 Rounding = Literal["nearest", "none"]
 Drift = Literal["minimal_error", "unbiased", "median_unbiased"]
@@ -43,6 +46,10 @@ class Mechanism(ABC):
     @abstractmethod
     def expected_absolute_error(self, count: npt.ArrayLike, rounded: bool = False) -> FloatArray:
         """Return E|estimate - count| in counts, for the estimate or for its nearest integer."""
+
+    @abstractmethod
+    def expected_bias(self, count: npt.ArrayLike) -> FloatArray:
+        """Return E(estimate) - count in counts, before rounding to an integer."""
 
     @abstractmethod
     def budget(self, count: npt.ArrayLike, records_per_unit: int = 1) -> FloatArray:
@@ -78,12 +85,19 @@ class Mechanism(ABC):
 
     def budget_over(
         self, lower: npt.ArrayLike, upper: npt.ArrayLike, records_per_unit: int = 1
-    ) -> FloatArray:
-        """Return the largest budget, in rho, over all integer counts from lower to upper."""
-        low, high = np.ceil(np.asarray(lower)), np.floor(np.asarray(upper))
-        # The budget falls from k records on; below, its maximum over a range is at one of the ends.
-        peak = np.clip(records_per_unit, low, np.maximum(low, high))
-        return np.maximum(self.budget(low, records_per_unit), self.budget(peak, records_per_unit))
+    ) -> tuple[FloatArray, FloatArray]:
+        """Bound the budget, in rho, over all integer counts from lower to upper, both sides.
+
+        From k = records_per_unit on the budget falls with the count, so its bounds are at the ends.
+        Below k > 1 it dips, but stays above its value at 2 k, as f(n + k) - f(n) falls with n; it
+        is greatest at ``lower`` or at the count nearest to k (docs/mechanisms.md).
+        """
+        low = np.ceil(np.asarray(lower, dtype=np.float64))
+        high = np.maximum(np.floor(np.asarray(upper, dtype=np.float64)), low)
+        k = records_per_unit
+        greatest = np.maximum(self.budget(low, k), self.budget(np.clip(k, low, high), k))
+        dips = (low < k) & (k > 1)
+        return self.budget(np.where(dips, np.maximum(high, 2 * k), high), k), greatest
 
 
 class TransformMechanism(Mechanism):
@@ -96,8 +110,12 @@ class TransformMechanism(Mechanism):
         """Evaluate the transform on the lattice, within the error that the lattice allows for."""
 
     @abstractmethod
-    def _decode(self, value: FloatArray, drift: float) -> FloatArray:
-        """Invert the transform after taking the drift away, without clipping."""
+    def _inverse(self, lattice: IntArray, offset: float) -> FloatArray:
+        """Return the count whose transform is the lattice point plus offset, without clipping."""
+
+    @abstractmethod
+    def _segments(self, x: FloatArray) -> Sequence[Segment]:
+        """Return the distribution of the estimate for true counts x, from its lowest level up."""
 
     @abstractmethod
     def _step(self, lower: FloatArray, upper: FloatArray) -> FloatArray:
@@ -116,6 +134,25 @@ class TransformMechanism(Mechanism):
     def encode(self, count: npt.ArrayLike) -> IntArray:
         """Map true counts to lattice points (deterministic, confidential), int64."""
         return self._encode(within_bounds(count))
+
+    def expected_absolute_error(self, count: npt.ArrayLike, rounded: bool = False) -> FloatArray:
+        """Return E|estimate - count| in counts, in closed form with clipping.
+
+        Parameters
+        ----------
+        count
+            Integer counts.
+        rounded
+            Whether the estimate is rounded to the nearest integer before it is published.
+        """
+        mean = mean_rounded_error if rounded else mean_error
+        below, above = mean(self._segments, within_bounds(count))
+        return below + above
+
+    def expected_bias(self, count: npt.ArrayLike) -> FloatArray:
+        """Return E(estimate) - count in counts, in closed form with clipping, before rounding."""
+        below, above = mean_error(self._segments, within_bounds(count))
+        return above - below
 
     def budget(self, count: npt.ArrayLike, records_per_unit: int = 1) -> FloatArray:
         """Bound the zCDP budget at these counts, in rho; see ``Mechanism.budget``.
@@ -151,17 +188,18 @@ class TransformMechanism(Mechanism):
             raise ConfigurationError(
                 f"confidence must be strictly between 0 and 1, got {confidence!r}"
             )
-        value = self.lattice.to_transformed(np.asarray(lattice, dtype=np.int64))
-        half_width = self.sigma * ndtri(0.5 + confidence / 2)
+        steps = np.asarray(lattice, dtype=np.int64)
+        half_width = self.sigma * float(ndtri(0.5 + confidence / 2))
         return (
-            np.maximum(self._decode(value - half_width, 0.0), 0.0),
-            np.maximum(self._decode(value + half_width, 0.0), 0.0),
+            np.maximum(self._inverse(steps, -half_width), 0.0),
+            np.maximum(self._inverse(steps, half_width), 0.0),
         )
 
 
 def within_bounds(count: npt.ArrayLike) -> FloatArray:
     """Return counts as doubles, saturated at the public bounds 0 and ``MAX_COUNT``."""
-    return np.asarray(np.clip(np.asarray(count), 0, MAX_COUNT), dtype=np.float64)
+    # To doubles first: numpy does not compare narrow integers with a bound beyond their range.
+    return np.clip(np.asarray(count, dtype=np.float64), 0.0, float(MAX_COUNT))
 
 
 def check_promise(relative_error: float, floor: float) -> None:

@@ -2,29 +2,57 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import brentq
+from scipy.special import erfinv
 
 from spark_dphist.errors import ConfigurationError
-from spark_dphist.mechanisms.lattice import MAX_COUNT
+from spark_dphist.mechanisms.lattice import SIGMA_RANGE
+from spark_dphist.mechanisms.pieces import FloatArray, Lognormal
 
-# Relative distance kept from the boundary of the promise. It covers the error formulas (a few
-# 1e-15), the discreteness of the noise and decoding in doubles, and makes the promise strict.
-SIGMA_MARGIN = 4e-13
+# Where the promise binds in the limit of large counts, sigma is chosen such that at most this many
+# counts have to be looked at one by one; it costs some 1e-9 of sigma.
+_MOST_SINGLE_COUNTS = 2**14
 
-FloatArray = npt.NDArray[np.float64]
+# Calibration keeps this many margins from the boundary; the search that certifies its result asks
+# for one.
+CALIBRATION_MARGINS = 1.5
 
 
-class Calibratable(Protocol):
+class Promising(Protocol):
     """What calibration needs to know of a mechanism."""
+
+    @property
+    def sigma(self) -> float:
+        """The standard deviation of the noise, in nats."""
+        ...
 
     @property
     def floor(self) -> float:
         """The floor of the promise, in counts."""
+        ...
+
+    @property
+    def lognormal(self) -> Lognormal:
+        """The distribution that the estimate follows at large counts."""
+        ...
+
+    @property
+    def tail_start(self) -> int:
+        """A count from which on ``tail_excess_upper(x) / x`` does not rise with x."""
+        ...
+
+    def tail_excess_upper(self, count: float) -> float:
+        """Bound what the estimate's error exceeds the lognormal's by, rounded or not, from 0 up."""
+        ...
+
+    def find_violation_below_tail(self, allowed_error: float) -> float | None:
+        """Return a count below ``tail_start`` with an error not below allowed * max(x, floor)."""
         ...
 
     def expected_absolute_error(self, count: npt.ArrayLike, rounded: bool = False) -> FloatArray:
@@ -32,7 +60,7 @@ class Calibratable(Protocol):
         ...
 
 
-MechanismT = TypeVar("MechanismT", bound=Calibratable)
+MechanismT = TypeVar("MechanismT", bound=Promising)
 
 
 def refuse_trivial_promise(relative_error: float) -> None:
@@ -45,12 +73,39 @@ def refuse_trivial_promise(relative_error: float) -> None:
     """
     if relative_error >= 1:
         raise ConfigurationError(
-            f"relative_error {relative_error!r} is 1 or more: a constant keeps that promise "
-            "without touching the data. Use the mechanism 'constant', or a smaller relative_error."
+            f"relative_error must be below 1, got {relative_error!r}: a constant keeps that "
+            "promise without touching the data. Use the mechanism 'constant', or a smaller "
+            "relative_error."
         )
 
 
-def worst_error(mechanism: Calibratable, count: npt.ArrayLike) -> FloatArray:
+def refuse_tiny_noise(relative_error: float, sigma: float) -> None:
+    """Refuse promises that need less noise than the lattice carries.
+
+    Raises
+    ------
+    ConfigurationError
+        If sigma is below ``SIGMA_RANGE``.
+    """
+    if sigma < 2 * SIGMA_RANGE[0]:
+        raise ConfigurationError(
+            f"relative_error {relative_error!r} asks for noise of sigma {sigma:.3g}, expected at "
+            f"least {2 * SIGMA_RANGE[0]:.3g}: that is next to no privacy. Choose a larger "
+            "relative_error, or a shift that is not so large against the floor."
+        )
+
+
+def promise_margin(sigma: float) -> float:
+    """Return the relative distance to keep from the promised error.
+
+    It covers what separates the shipped mechanism from the formulas: the lattice (1.5 steps of
+    sigma / 2**44), encoding and decoding in doubles (20 * 2**-53 nats, against an error of about
+    0.8 sigma), and the evaluation of the formulas. docs/mechanisms.md adds it up.
+    """
+    return 2.0**-43 + 2.0**-48 / sigma
+
+
+def worst_error(mechanism: Promising, count: npt.ArrayLike) -> FloatArray:
     """Return the larger of the expected errors of the estimate and of its nearest integer."""
     return np.maximum(
         mechanism.expected_absolute_error(count),
@@ -58,43 +113,43 @@ def worst_error(mechanism: Calibratable, count: npt.ArrayLike) -> FloatArray:
     )
 
 
-def largest_sigma(
+def largest(
     make: Callable[[float], MechanismT],
     relative_error: float,
     *,
-    guess: float,
-    limit: float,
+    high: float,
+    binding: npt.ArrayLike,
+    margins: float = CALIBRATION_MARGINS,
 ) -> MechanismT:
-    """Return the mechanism with the largest sigma that keeps the promise at every integer count.
+    """Return the mechanism of the largest parameter that keeps the promise at every count.
 
     Parameters
     ----------
     make
-        Makes the mechanism of a given sigma. Its errors must not fall with the count at or above
-        the floor, nor exceed the one at the floor below it.
+        Makes the mechanism of a given parameter; its errors grow with the parameter.
     relative_error
         The promise r, below 1.
-    guess
-        A sigma that keeps or nearly keeps it.
-    limit
-        The sigma at which the promise fails in the limit of large counts: the answer is below.
+    high
+        The parameter is not looked for above this.
+    binding
+        Counts at which the promise may bind, to start from.
+    margins
+        How many margins the expected error keeps from the promise.
 
     Notes
     -----
-    Cutting planes: solve for sigma at the counts seen to bind, search all counts for a violation
-    (``find_violation``), add it, and repeat. What is returned has passed the search.
+    Cutting planes: solve for the parameter at the counts seen to bind, search all counts for a
+    violation (``find_violation``), add it, and repeat. What is returned has passed the search.
     """
-    binding = np.array([np.ceil(make(guess).floor), np.floor(make(guess).floor)])
-    ceiling = limit * (1 - SIGMA_MARGIN)
+    counts = np.unique(np.asarray(binding, dtype=np.float64))
     for _ in range(200):
-        sigma = _solve(make, relative_error, binding, ceiling) * (1 - SIGMA_MARGIN)
-        mechanism = make(sigma)
+        mechanism = make(_solve(make, relative_error, counts, high, margins))
         violation = find_violation(mechanism, relative_error)
         if violation is None:
             return mechanism
-        binding = np.append(binding, violation)
+        counts = np.append(counts, violation)
     raise ConfigurationError(
-        f"no sigma was found that keeps relative_error {relative_error!r} at every count. "
+        f"no noise was found that keeps relative_error {relative_error!r} at every count. "
         "Choose a larger shift or another relative_error."
     )
 
@@ -103,45 +158,69 @@ def _solve(
     make: Callable[[float], MechanismT],
     relative_error: float,
     counts: FloatArray,
-    ceiling: float,
+    high: float,
+    margins: float,
 ) -> float:
-    """Return the sigma up to ``ceiling`` at which the promise begins to fail at these counts."""
+    """Return the parameter up to ``high`` from which on the promise fails at these counts."""
 
-    def excess(sigma: float) -> float:
-        mechanism = make(sigma)
-        allowed = relative_error * np.maximum(counts, mechanism.floor)
-        return float(np.max(worst_error(mechanism, counts) / allowed)) - 1
+    def excess(parameter: float) -> float:
+        mechanism = make(parameter)
+        ratio = worst_error(mechanism, counts) / np.maximum(counts, mechanism.floor)
+        tail = tail_ratio_upper(mechanism, _last_single_count(mechanism))
+        allowed = relative_error * (1 - margins * promise_margin(mechanism.sigma))
+        return max(float(np.max(ratio)), tail) / allowed - 1
 
-    if excess(ceiling) < 0:
-        return ceiling
-    low = ceiling
+    if excess(high) < 0:
+        return high
+    low = high / 2
     while excess(low) >= 0:
-        low /= 2
-    return float(brentq(excess, low, min(2 * low, ceiling), xtol=1e-300, rtol=1e-14))
+        high, low = low, low / 2
+    root = float(brentq(excess, low, high, xtol=1e-300, rtol=1e-14))
+    return root * (1 - 2e-14)
 
 
-def find_violation(mechanism: Calibratable, relative_error: float) -> float | None:
-    """Return a count at which the promise fails, or None if it holds at every integer count.
+def find_violation(mechanism: Promising, relative_error: float) -> float | None:
+    """Return a count at which the promise is not kept with a margin, or None if there is none.
 
-    Both errors rise with the count from the floor on: for a fixed draw of the noise the estimate
-    moves away from the count as the count grows (docs/mechanisms.md). So a range [a, b] is proved
-    by error(b) < r a; ranges that are not proved are halved until they are single counts.
+    None is a proof for every integer count, without an upper limit, and for both the estimate and
+    its nearest integer: below ``tail_start`` by the mechanism's own search, then one by one, and by
+    ``tail_ratio_upper`` from some count on.
     """
-    floor = mechanism.floor
-    start = np.ceil(floor)
-    low = np.unique(np.rint(np.geomspace(start, MAX_COUNT, 400)))
-    high = np.append(low[1:] - 1, MAX_COUNT)
-    low, high = np.append(low, np.floor(floor)), np.append(high, np.floor(floor))
-    while low.size:
-        error = worst_error(mechanism, high)
-        failed = error >= relative_error * np.maximum(high, floor)
-        if np.any(failed):
-            ratio = error / np.maximum(high, floor)
-            return float(high[np.argmax(ratio)])
-        open_ranges = error >= relative_error * np.maximum(low, floor)
-        low, high = low[open_ranges], high[open_ranges]
-        middle = np.floor((low + high) / 2)
-        low, high = np.concatenate([low, middle + 1]), np.concatenate([middle, high])
-        nonempty = low <= high
-        low, high = low[nonempty], high[nonempty]
-    return None
+    allowed = relative_error * (1 - promise_margin(mechanism.sigma))
+    violation = mechanism.find_violation_below_tail(allowed)
+    if violation is not None:
+        return violation
+    start, last = mechanism.tail_start, _last_single_count(mechanism)
+    end, span = start, 1
+    while tail_ratio_upper(mechanism, end) >= allowed:
+        if end >= last:
+            return float(end)
+        end, span = min(start + span, last), 2 * span
+    counts = np.arange(start, end, dtype=np.float64)
+    ratio = worst_error(mechanism, counts) / counts
+    failed = ratio >= allowed
+    return float(counts[np.argmax(ratio)]) if np.any(failed) else None
+
+
+def tail_ratio_upper(mechanism: Promising, count: int) -> float:
+    """Bound the error relative to x, rounded or not, at every integer x from this count on.
+
+    The lognormal's error is relative_error * (x + shift), rounding adds at most
+    ``rounding_surplus_upper``, and the mechanism's own excess over it falls relative to x.
+    """
+    law = mechanism.lognormal
+    location = count + law.shift
+    error = law.relative_error * location + law.rounding_surplus_upper(location)
+    return (error + mechanism.tail_excess_upper(float(count))) / count
+
+
+def _last_single_count(mechanism: Promising) -> int:
+    return max(mechanism.tail_start, _MOST_SINGLE_COUNTS)
+
+
+def largest_useful_sigma(relative_error: float) -> float:
+    """Return the sigma at which the promise fails in the limit of large counts, Φ⁻¹((1 + r) / 2).
+
+    No drift has a smaller E|e^{σZ - d} - 1| than 2Φ(σ) - 1, that of d = σ².
+    """
+    return min(math.sqrt(2) * float(erfinv(relative_error)), SIGMA_RANGE[1])

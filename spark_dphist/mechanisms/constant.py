@@ -88,6 +88,10 @@ class Constant(Mechanism):
         value = float(np.rint(self.floor / 2)) if rounded else self.floor / 2
         return np.abs(within_bounds(count) - value)
 
+    def expected_bias(self, count: npt.ArrayLike) -> FloatArray:
+        """Return floor / 2 - count in counts."""
+        return self.floor / 2 - within_bounds(count)
+
     def budget(self, count: npt.ArrayLike, records_per_unit: int = 1) -> FloatArray:
         """Return 0: the output does not depend on the data."""
         if records_per_unit < 1:

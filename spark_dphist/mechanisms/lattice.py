@@ -5,6 +5,7 @@ from __future__ import annotations
 import decimal
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
@@ -26,6 +27,7 @@ _MAX_BITS_PER_NAT = 55
 
 _SMALLEST_EXPONENT = -64
 _LARGEST_EXPONENT = 64
+_LARGEST_EXPONENTIAL = 600.0
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,11 @@ class Lattice:
         return math.ldexp(1.0, self.scale_bits) / self.sigma
 
     @cached_property
+    def one(self) -> int:
+        """The lattice point nearest to 1."""
+        return round(Fraction(2) ** self.scale_bits / Fraction(self.sigma))
+
+    @cached_property
     def _steps_of_powers_of_two(self) -> npt.NDArray[np.int64]:
         with decimal.localcontext(prec=60):
             steps_per_octave = (
@@ -83,19 +90,20 @@ class Lattice:
             )
 
     def from_logarithm_of(self, value: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-        """Round ln(value) to the lattice, within one step and 7/4 * 2**-52 nats of the exact one.
+        """Round ln(value) to the lattice, within one step and 15/8 * 2**-52 nats of the exact one.
 
         Parameters
         ----------
         value
-            Positive numbers from 2**-63 to 2**63.
+            Positive numbers from 2**-63 to 2**63, each the rounding of an exact one.
 
         Notes
         -----
         The power of two is looked up in a table of exact multiples of ln 2, so that only the
-        logarithm of a number near 1 is taken in doubles. In nats: numpy promises 4 units in the
-        last place of at most 2**-54 each for that; its product with the scale adds at most 2**-54
-        and the caller's rounding of ``value`` at most 2**-53. Both look-ups round by half a step.
+        logarithm of a number near 1, at most ln(2) / 2 in size, is taken in doubles. In units of
+        2**-52 nats: numpy promises 4 units in the last place for that, at most 1; the rounding of
+        the scale and of the product with it, ln(2) / 2; the rounding of ``value`` by the caller,
+        1/2. The product and the entry of the table round by half a step each.
         """
         fraction, exponent = np.frexp(value)
         small = fraction < math.sqrt(0.5)
@@ -105,12 +113,29 @@ class Lattice:
         return np.asarray(self._steps_of_powers_of_two[octave] + remainder, dtype=np.int64)
 
     def from_fraction(self, value: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-        """Round values in [0, 1] to the lattice, within the same error as the logarithm."""
+        """Round values in [0, 1] to the lattice, within half a step and 3/2 * 2**-52 nats.
+
+        The value's own rounding, that of the scale and that of the product are 2**-53 each.
+        """
         return np.rint(value * self.steps_per_unit).astype(np.int64)
 
     def to_transformed(self, steps: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
         """Read lattice points as transformed counts."""
         return np.asarray(steps / self.steps_per_unit, dtype=np.float64)
+
+    def exponential_of(
+        self, steps: npt.NDArray[np.int64], offset: float
+    ) -> npt.NDArray[np.float64]:
+        """Return exp(t + offset) for lattice points t, within 11 * 2**-53 relative.
+
+        The inverse of ``from_logarithm_of``, by the same table, so that the accuracy does not
+        depend on the size of t; exponents are capped where a double would overflow.
+        """
+        powers = self._steps_of_powers_of_two
+        octave = np.searchsorted(powers[1:-1], steps, side="right")
+        remainder = (steps - powers[octave]) / self.steps_per_unit
+        value = np.exp(np.minimum(remainder + offset, _LARGEST_EXPONENTIAL))
+        return np.asarray(np.ldexp(value, octave + _SMALLEST_EXPONENT), dtype=np.float64)
 
     def budget_upper(self, step: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Bound the zCDP budget of moving the transformed count by ``step``, in rho.

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import erf, erfinv, ndtr
 
 from spark_dphist.errors import ConfigurationError
 from spark_dphist.mechanisms.base import (
@@ -18,16 +18,18 @@ from spark_dphist.mechanisms.base import (
     TransformMechanism,
     check_floor,
     check_promise,
-    within_bounds,
 )
 from spark_dphist.mechanisms.calibration import (
-    SIGMA_MARGIN,
-    largest_sigma,
+    largest,
+    largest_useful_sigma,
+    promise_margin,
+    refuse_tiny_noise,
     refuse_trivial_promise,
+    worst_error,
 )
 from spark_dphist.mechanisms.drift import drift_of
 from spark_dphist.mechanisms.lattice import MAX_COUNT
-from spark_dphist.mechanisms.rounding import log_density_derivatives, rounded_error
+from spark_dphist.mechanisms.pieces import Lognormal, Segment
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,22 +114,23 @@ class ShiftedLog(TransformMechanism):
         shift = floor if shift is None else shift
         check_shift(shift)
         # (m + c) (2 Φ(σ) - 1) = r m, DESIGN 1.2; it is the exact answer where clipping is rare.
-        bound = math.sqrt(2) * float(erfinv(relative_error * floor / (floor + shift)))
+        bound = largest_useful_sigma(relative_error * floor / (floor + shift))
+        refuse_tiny_noise(relative_error, bound)
         if method == "closed_form":
             if drift != "minimal_error":
                 raise ConfigurationError(
                     f"method 'closed_form' knows drift 'minimal_error' only, got {drift!r}. "
                     "Use method 'exact'."
                 )
-            return cls(sigma=bound * (1 - SIGMA_MARGIN), shift=shift, floor=floor)
+            share = floor / (floor + shift) * (1 - promise_margin(bound))
+            return cls(sigma=largest_useful_sigma(relative_error * share), shift=shift, floor=floor)
         if method != "exact":
             raise ConfigurationError(f"method must be 'exact' or 'closed_form', got {method!r}")
-        limit = math.sqrt(2) * float(erfinv(relative_error))
-        return largest_sigma(
+        return largest(
             lambda sigma: cls(sigma=sigma, shift=shift, floor=floor, drift=drift),
             relative_error,
-            guess=bound,
-            limit=limit,
+            high=largest_useful_sigma(relative_error),
+            binding=[math.floor(floor), math.ceil(floor)],
         )
 
     @property
@@ -136,9 +139,29 @@ class ShiftedLog(TransformMechanism):
         return drift_of(self.drift, self.sigma)
 
     @property
+    def lognormal(self) -> Lognormal:
+        """The distribution of the estimate before clipping."""
+        return Lognormal(self.sigma, self.drift_value, self.shift)
+
+    @property
     def clips(self) -> bool:
         """Whether negative estimates are replaced by 0."""
         return self.drift != "unbiased"
+
+    @property
+    def tail_start(self) -> int:
+        """The floor, as an integer count."""
+        return math.ceil(self.floor)
+
+    def tail_excess_upper(self, count: float) -> float:
+        """Return 0: clipping only lowers the error."""
+        return 0.0
+
+    def find_violation_below_tail(self, allowed_error: float) -> float | None:
+        """Look at the last count up to the floor, where the error is largest below it."""
+        count = float(math.floor(self.floor))
+        kept = float(worst_error(self, count)) < allowed_error * self.floor
+        return None if kept else count
 
     def parameters(self) -> dict[str, Any]:
         """Return the public parameters, as they appear in plans and audits."""
@@ -152,80 +175,18 @@ class ShiftedLog(TransformMechanism):
 
     def decode(self, lattice: npt.ArrayLike) -> FloatArray:
         """Map noisy lattice points to estimated counts, float64 (post-processing)."""
-        value = self.lattice.to_transformed(np.asarray(lattice, dtype=np.int64))
-        estimate = self._decode(value, self.drift_value)
+        estimate = self._inverse(np.asarray(lattice, dtype=np.int64), -self.drift_value)
         return np.maximum(estimate, 0.0) if self.clips else estimate
-
-    def expected_absolute_error(self, count: npt.ArrayLike, rounded: bool = False) -> FloatArray:
-        """Return E|estimate - count| in counts, in closed form with clipping.
-
-        Parameters
-        ----------
-        count
-            Integer counts.
-        rounded
-            Whether the estimate is rounded to the nearest integer before it is published.
-        """
-        x = within_bounds(count)
-        return rounded_error(self, x) if rounded else self._error(x)
-
-    def _error(self, x: FloatArray) -> FloatArray:
-        sigma, drift, scale = self.sigma, self.drift_value, x + self.shift
-        # E|e^{σZ-d} - 1| = erf(d/(σ√2)) + e^{σ²/2-d} erf((σ²-d)/(σ√2)); 2Φ(σ) - 1 for d = σ².
-        root = sigma * math.sqrt(2)
-        unclipped = scale * (
-            erf(drift / root) + math.exp(sigma**2 / 2 - drift) * erf((sigma**2 - drift) / root)
-        )
-        if not self.clips:
-            return np.asarray(unclipped, dtype=np.float64)
-        # Where the estimate would be negative, clipping turns the error x - x̂ into x.
-        return np.asarray(unclipped - self.mean_shortfall(x, np.zeros_like(x)), dtype=np.float64)
-
-    @property
-    def lowest_estimate(self) -> float:
-        """The smallest estimate that can be published, in counts."""
-        return 0.0 if self.clips else -math.ceil(self.shift)
-
-    def smooth_from(self, length_scale: float) -> int:
-        """Return a count from which on the estimate's distribution varies on this length scale."""
-        return math.ceil(
-            max(length_scale / min(self.sigma, 1.0) - self.shift, self.lowest_estimate)
-        )
-
-    def standardised(self, x: FloatArray, level: FloatArray) -> FloatArray:
-        """Return z with P(estimate < level) = Φ(z) for true counts x."""
-        ratio = np.maximum(level + self.shift, 1e-300) / (x + self.shift)
-        return np.asarray((np.log(ratio) + self.drift_value) / self.sigma)
-
-    def level_of(self, x: FloatArray, z: float) -> FloatArray:
-        """Return the unclipped estimate at standardised noise z for true counts x."""
-        factor = math.exp(self.sigma * z - self.drift_value)
-        return np.asarray((x + self.shift) * factor - self.shift)
-
-    def density_derivatives(
-        self, x: FloatArray, level: FloatArray
-    ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return the first, third and fifth derivative of the estimate's distribution function."""
-        return log_density_derivatives(self.standardised(x, level), level + self.shift, self.sigma)
-
-    def mean_excess(self, x: FloatArray, level: FloatArray) -> FloatArray:
-        """Return E(estimate - level)⁺ for true counts x, without clipping."""
-        z, scale = self.standardised(x, level), x + self.shift
-        growth = math.exp(self.sigma**2 / 2 - self.drift_value)
-        # E(aW - b)⁺ for a lognormal W (Black 1976).
-        return np.asarray(scale * growth * ndtr(self.sigma - z) - (level + self.shift) * ndtr(-z))
-
-    def mean_shortfall(self, x: FloatArray, level: FloatArray) -> FloatArray:
-        """Return E(level - estimate)⁺ for true counts x, without clipping."""
-        z, scale = self.standardised(x, level), x + self.shift
-        growth = math.exp(self.sigma**2 / 2 - self.drift_value)
-        return np.asarray((level + self.shift) * ndtr(z) - scale * growth * ndtr(z - self.sigma))
 
     def _encode(self, count: FloatArray) -> IntArray:
         return self.lattice.from_logarithm_of(count + self.shift)
 
-    def _decode(self, value: FloatArray, drift: float) -> FloatArray:
-        return np.asarray(np.exp(value - drift) - self.shift)
+    def _inverse(self, lattice: IntArray, offset: float) -> FloatArray:
+        return self.lattice.exponential_of(lattice, offset) - self.shift
+
+    def _segments(self, x: FloatArray) -> Sequence[Segment]:
+        begin = 0.0 if self.clips else -self.shift
+        return (Segment(begin, math.inf, self.lognormal, x + self.shift),)
 
     def _step(self, lower: FloatArray, upper: FloatArray) -> FloatArray:
         # log1p, as the difference of two logarithms loses all digits at large counts.
