@@ -5,6 +5,7 @@ from spark_dphist.mechanisms.constant import Constant
 from spark_dphist.mechanisms.discrete_gaussian import DiscreteGaussian
 from spark_dphist.mechanisms.discrete_laplace import DiscreteLaplace
 from spark_dphist.mechanisms.exact_bits import NoiseDistribution, WordSource
+from spark_dphist.mechanisms.fixed_noise import FixedGaussian, FixedLaplace
 from spark_dphist.mechanisms.lattice import MAX_COUNT, Lattice
 from spark_dphist.mechanisms.linear_log import LinearLog
 from spark_dphist.mechanisms.publish import PublishedCounts, publish
@@ -16,6 +17,8 @@ __all__ = [
     "DiscreteGaussian",
     "DiscreteLaplace",
     "Drift",
+    "FixedGaussian",
+    "FixedLaplace",
     "Lattice",
     "LinearLog",
     "Mechanism",
