@@ -13,14 +13,13 @@ import platform
 from dataclasses import dataclass
 from datetime import datetime
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
 from spark_dphist import __version__
-from spark_dphist.accounting import epsilon_upper, gaussian_attacker_accuracy_upper
 from spark_dphist.errors import ReleaseError
 from spark_dphist.mechanisms import Mechanism
 
@@ -51,21 +50,29 @@ class AuditHeader:
     confidence: float
     privacy_unit: str
     records_per_unit: int
+    records_per_group: int
     neighbouring: str
     worst_case_rho: float
     delta: float
     epsilon: float
     attacker_accuracy: float
+    dataset: str | None
     fixed_release_key: bool
     versions: str
 
     def to_arrow(self) -> pa.Table:
         """Return the header as a table of one row; parameters and versions are JSON."""
         fields = [
-            pa.field(name, _ARROW_TYPES[annotation], nullable=name == "relative_error")
+            pa.field(name, _ARROW_TYPES[annotation], nullable=annotation.endswith("| None"))
             for name, annotation in type(self).__annotations__.items()
         ]
         return pa.Table.from_pylist([self.__dict__], schema=pa.schema(fields))
+
+    @classmethod
+    def from_arrow(cls, table: pa.Table) -> Self:
+        """Return the header that a stored header table holds."""
+        (row,) = table.to_pylist()
+        return cls(**{name: row[name] for name in cls.__annotations__})
 
 
 _ARROW_TYPES = {
@@ -75,6 +82,7 @@ _ARROW_TYPES = {
     "int": pa.int64(),
     "float": pa.float64(),
     "float | None": pa.float64(),
+    "str | None": pa.string(),
     "bool": pa.bool_(),
 }
 
@@ -148,14 +156,6 @@ def key_set_digest(digests: pa.ChunkedArray, expected_size: int) -> str:
             f"{expected_size} groups were declared. Nothing was published."
         )
     return hashlib.sha256(ordered.tobytes()).hexdigest()
-
-
-def promise_of(
-    mechanism: Mechanism, records_per_unit: int, delta: float
-) -> tuple[float, float, float]:
-    """Return the worst-case rho, its epsilon at delta and the attacker's accuracy, rounded up."""
-    rho = mechanism.worst_case_budget(records_per_unit)
-    return rho, float(epsilon_upper(rho, delta)), float(gaussian_attacker_accuracy_upper(rho))
 
 
 def parameters_json(mechanism: Mechanism) -> str:

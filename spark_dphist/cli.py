@@ -1,4 +1,4 @@
-"""The command line: ``spark-dphist plan`` and ``spark-dphist run``.
+"""The command line: ``spark-dphist plan``, ``run`` and ``ledger``.
 
 Exit codes: 0 done, 1 the release failed, 2 the configuration or the request is wrong, 3 the budget
 does not allow it.
@@ -6,17 +6,19 @@ does not allow it.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from spark_dphist import __version__
-from spark_dphist.config import load_configuration
-from spark_dphist.display import header_lines, plan_view, released_rows
+from spark_dphist import __version__, cli_ledger
+from spark_dphist.accounting.ledger import Ledger
+from spark_dphist.config import LedgerSection, load_configuration, with_release_id
+from spark_dphist.display import budget_lines, header_lines, plan_view, released_rows
 from spark_dphist.errors import BudgetError, ConfigurationError, SparkDphistError
-from spark_dphist.plan import make_plan
+from spark_dphist.plan import Plan, make_plan
 
 app = typer.Typer(
     help="Differentially private histograms on Spark, with better privacy for larger groups.",
@@ -27,6 +29,8 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
+app.add_typer(cli_ledger.app, name="ledger")
+
 ConfigurationPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="TOML configuration")]
 
 
@@ -36,11 +40,14 @@ def plan(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
     """Show cost and accuracy of a release; touch no data."""
-    planned = make_plan(load_configuration(config))
+    configuration = load_configuration(config)
+    planned = make_plan(configuration)
     if as_json:
         typer.echo(planned.to_json())
     else:
         Console().print(plan_view(planned))
+        if configuration.ledger is not None:
+            typer.echo(_budget_lines(configuration.ledger, planned))
 
 
 @app.command()
@@ -49,38 +56,67 @@ def run(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check everything up to the first job, then stop.")
     ] = False,
+    release_id: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID",
+            help="The release's id, such as a data interval; a retry with the same id returns "
+            "what was committed and spends nothing.",
+        ),
+    ] = None,
     show: Annotated[
         int, typer.Option("--show", metavar="N", min=0, help="Print the first N released rows.")
     ] = 0,
 ) -> None:
     """Make the release: write noisy counts and audit."""
-    progress = Console(stderr=True)
     configuration = load_configuration(config)
-    plan_of_release = make_plan(configuration)
+    if release_id is not None:
+        configuration = with_release_id(configuration, release_id)
+    planned = make_plan(configuration)
+    for warning in planned.warnings:
+        typer.echo(f"Warning: {warning}", err=True)
+    if configuration.ledger is not None:
+        typer.echo(_budget_lines(configuration.ledger, planned), err=True)
     # Here, not at the top: plan and --help must not wait for pyspark.
     from spark_dphist.from_config import request_from
-    from spark_dphist.release import check_request, run_release
+    from spark_dphist.release import run_release
+    from spark_dphist.request import check_request, refuse_existing
     from spark_dphist.session import open_session
 
-    with progress.status("starting Spark") as status:
+    with Console(stderr=True).status("starting Spark") as status:
         spark = open_session(configuration.spark.settings)
         request = request_from(spark, configuration)
         if dry_run:
             check_request(spark, request)
+            refuse_existing(spark, request)
             status.stop()
-            Console().print(plan_view(plan_of_release))
+            Console().print(plan_view(planned))
             typer.echo("Dry run: everything was checked, no job was run, nothing was written.")
             return
-        release = run_release(spark, request, on_step=status.update)
+        with _ledger(configuration.ledger) as ledger:
+            release = run_release(spark, request, ledger=ledger, on_step=status.update)
+    charged = "none: this release is not counted against any cap"
+    if configuration.ledger is not None:
+        charged = f"charged to data set {configuration.ledger.dataset!r}"
     places = {
+        "ledger": charged,
         "audit": request.audit_groups.described,
         "audit header": request.audit_header.described,
     }
     typer.echo(header_lines(release.audit.header, places))
-    for warning in plan_of_release.warnings:
-        typer.echo(f"Warning: {warning}", err=True)
     if show:
         typer.echo("\n" + released_rows(release.audit.groups, show))
+
+
+def _ledger(section: LedgerSection | None) -> AbstractContextManager[Ledger | None]:
+    return nullcontext(None) if section is None else Ledger(section.url)
+
+
+def _budget_lines(section: LedgerSection, planned: Plan) -> str:
+    with Ledger(section.url) as ledger:
+        charges = ledger.quote(section.dataset, planned.cost())
+        half_done = [release.release_id for release in ledger.half_done(section.dataset)]
+    return budget_lines(section.dataset, charges, half_done)
 
 
 @app.callback(invoke_without_command=True)

@@ -19,6 +19,7 @@ from pydantic import (
     model_validator,
 )
 
+from spark_dphist.accounting.privacy_unit import PrivacyUnit
 from spark_dphist.config_faults import KEY_IS_NEVER_READ, fault_sentences, is_named_like_a_key
 from spark_dphist.errors import ConfigurationError, did_you_mean
 from spark_dphist.mechanisms import Mechanism
@@ -237,9 +238,37 @@ def _options_model(mechanism: str) -> type[BaseModel]:
 
 
 class PrivacySection(_Section):
-    """How budgets are reported."""
+    """Whom the release protects, and how its budget is reported.
+
+    ``unit`` is ``record`` or the column that identifies a unit. With ``count = "units"`` a group
+    counts its distinct units; ``max_records`` then bounds in how many groups one is counted.
+    """
 
     delta: Number = Field(default=1e-6, gt=0, lt=1)
+    unit: str = "record"
+    max_records: int = Field(default=1, ge=1)
+    count: Literal["records", "units"] = "records"
+
+    @property
+    def privacy_unit(self) -> PrivacyUnit:
+        """The privacy unit with its bound."""
+        return PrivacyUnit(
+            column=None if self.unit == "record" else self.unit,
+            max_records=self.max_records,
+            distinct=self.count == "units",
+        )
+
+    @model_validator(mode="after")
+    def _unit_makes_sense(self) -> Self:
+        _ = self.privacy_unit
+        return self
+
+
+class LedgerSection(_Section):
+    """The ledger that is charged, and the data set in it."""
+
+    url: str
+    dataset: str
 
 
 class OutputSection(_Location):
@@ -288,6 +317,7 @@ class ReleaseConfiguration(_Section):
     output: OutputSection
     audit: AuditSection = AuditSection()
     confidential_audit: ConfidentialAuditSection | None = None
+    ledger: LedgerSection | None = None
     spark: SparkSection = SparkSection()
 
 
@@ -337,6 +367,12 @@ def _files_beside(file: Path) -> str:
     if not near:
         return f"There is no *.toml file in {str(file.parent)!r}."
     return did_you_mean(str(file), near)
+
+
+def with_release_id(configuration: ReleaseConfiguration, release_id: str) -> ReleaseConfiguration:
+    """Return the configuration with another release id, validated like one from a file."""
+    content = {**configuration.model_dump(exclude_unset=True), "release_id": release_id}
+    return parse_configuration(content, "--release-id")
 
 
 def parse_configuration(content: dict[str, Any], source: str) -> ReleaseConfiguration:

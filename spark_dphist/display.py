@@ -7,7 +7,7 @@ line.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +15,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from spark_dphist.accounting.composition import Rho
+from spark_dphist.accounting.ledger import Charge
 from spark_dphist.audit import AuditHeader
 from spark_dphist.plan import Plan, PlanRow
 
@@ -42,6 +44,7 @@ def _head(plan: Plan) -> Iterator[Text]:
         f"{plan.mechanism.floor:g}); published counts are "
         f"{'rounded to integers' if plan.rounding == 'nearest' else 'not rounded'}"
     )
+    yield Text(f"Privacy unit: {plan.privacy_unit.described}")
     yield Text(f"Mechanism: {plan.mechanism.name} ({parameters})")
 
 
@@ -78,13 +81,35 @@ def _warnings(plan: Plan) -> Iterator[Text]:
         yield Text.assemble(("Warning: ", "bold yellow"), warning)
 
 
+def budget_lines(dataset: str, charges: Iterable[Charge], half_done: Sequence[str]) -> str:
+    """Return what a release asks of each limit of a data set, and which runs did not finish."""
+    lines = [f"Budget of data set {dataset!r} (rho):"]
+    for charge in charges:
+        limit = charge.limit
+        verdict = "fits" if charge.fits else "DOES NOT FIT"
+        lines.append(
+            f"  {limit.name}: limit {_amount(limit.cap)}, spent {_amount(limit.spent)}, "
+            f"requested {_amount(charge.asked)}, left {_amount(limit.left)}: {verdict}"
+        )
+    if half_done:
+        lines.append(
+            "  Reserved but not finished (running, or dead and still charged): "
+            f"{', '.join(half_done)}"
+        )
+    return "\n".join(lines)
+
+
+def _amount(rho: Rho) -> str:
+    return f"{rho.float_upper():.6g}"
+
+
 def header_lines(header: AuditHeader, places: Mapping[str, str]) -> str:
     """Return what the header of a public audit promises, and further places, a line each."""
     shown = {
         "release": header.release_id,
         "mechanism": f"{header.mechanism} ({_listed(json.loads(header.parameters))})",
         "promise": _promise(header),
-        "privacy unit": _privacy_unit(header),
+        "privacy unit": header.privacy_unit,
         "worst case": f"rho = {header.worst_case_rho:.4g}, epsilon = {header.epsilon:.4g} "
         f"at delta = {header.delta:g}",
         "attacker": f"right in at most {header.attacker_accuracy:.2%} of cases (50% is guessing)",
@@ -97,11 +122,6 @@ def header_lines(header: AuditHeader, places: Mapping[str, str]) -> str:
         shown["WARNING"] = "made with a fixed release key, for tests only: do not publish it"
     width = max(map(len, shown))
     return "\n".join(f"{name:<{width}}  {value}" for name, value in shown.items())
-
-
-def _privacy_unit(header: AuditHeader) -> str:
-    k = header.records_per_unit
-    return header.privacy_unit if k == 1 else f"{header.privacy_unit}, up to {k} records each"
 
 
 def _promise(header: AuditHeader) -> str:

@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_dphist.config import GroupsSection, InputSection, ReleaseConfiguration
 from spark_dphist.errors import ConfigurationError
-from spark_dphist.release import OutputTarget, ReleaseRequest, new_release_id
+from spark_dphist.request import OutputTarget, ReleaseRequest, new_release_id
 from spark_dphist.spark.key_set import KeySet
 from spark_dphist.spark.storage import PathTarget, TableTarget
 
@@ -46,6 +46,8 @@ def request_from(spark: SparkSession, configuration: ReleaseConfiguration) -> Re
         delta=configuration.privacy.delta,
         release_name=configuration.name,
         release_id=release_id,
+        privacy_unit=configuration.privacy.privacy_unit,
+        dataset=configuration.ledger.dataset if configuration.ledger else None,
     )
 
 

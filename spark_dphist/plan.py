@@ -7,14 +7,14 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 
-import numpy as np
-
 from spark_dphist.accounting import (
-    epsilon_upper,
-    gaussian_attacker_accuracy_upper,
     gaussian_coefficient,
+    least_fisher_coefficient,
     lower_bound_coefficient,
 )
+from spark_dphist.accounting.composition import PolicyCost
+from spark_dphist.accounting.policy import Reading, policy_cost, read_budget, read_worst_case
+from spark_dphist.accounting.privacy_unit import PrivacyUnit
 from spark_dphist.config import ReleaseConfiguration
 from spark_dphist.mechanisms import Mechanism
 
@@ -46,8 +46,8 @@ class Plan:
     relative_error: float
     delta: float
     rounding: str
-    records_per_unit: int
-    worst_case: PlanRow
+    privacy_unit: PrivacyUnit
+    worst_case: Reading
     rows: tuple[PlanRow, ...]
     warnings: tuple[str, ...]
 
@@ -59,8 +59,16 @@ class Plan:
             return {}
         return {
             "this mechanism, 1 / (2 sigma²)": float(gaussian_coefficient(sigma)),
+            "least of all noise on the logarithm": float(
+                least_fisher_coefficient(self.relative_error) / self.relative_error**2
+            ),
             "lower bound for any mechanism": float(lower_bound_coefficient(self.relative_error)),
         }
+
+    def cost(self) -> PolicyCost:
+        """Return what a ledger charges for the release."""
+        promise = {"relative_error": self.relative_error, "floor": self.mechanism.floor}
+        return policy_cost(self.mechanism, self.privacy_unit, promise)
 
     def to_json(self) -> str:
         """Return the plan for programs: the fields of this class, and of ``PlanRow``, by name.
@@ -74,7 +82,8 @@ class Plan:
             "floor": self.mechanism.floor,
             "delta": self.delta,
             "rounding": self.rounding,
-            "records_per_unit": self.records_per_unit,
+            "privacy_unit": self.privacy_unit.described,
+            "records_per_unit": self.privacy_unit.max_records,
             "worst_case": asdict(self.worst_case),
             "rows": [asdict(row) for row in self.rows],
             "warnings": self.warnings,
@@ -93,28 +102,27 @@ def make_plan(configuration: ReleaseConfiguration) -> Plan:
     section = configuration.mechanism
     mechanism = section.calibrated()
     rounded = configuration.output.rounding == "nearest"
-    records_per_unit, delta = 1, configuration.privacy.delta
+    unit, delta = configuration.privacy.privacy_unit, configuration.privacy.delta
+    records = unit.records_per_group
 
     def row(count: int) -> PlanRow:
-        rho = float(mechanism.budget(count, records_per_unit))
+        reading = read_budget(mechanism, float(mechanism.budget(count, records)), records, delta)
         return PlanRow(
             count=count,
             expected_error=float(mechanism.expected_absolute_error(count, rounded=rounded)),
             promised_error=section.relative_error * max(count, section.floor),
-            rho=rho,
-            epsilon=float(epsilon_upper(rho, delta)),
-            attacker_accuracy=float(gaussian_attacker_accuracy_upper(rho)),
+            **asdict(reading),
         )
 
     counts = sorted({1, 10, math.ceil(section.floor), 1_000, 1_000_000})
     rows = tuple(row(count) for count in counts)
-    worst = row(int(np.argmax(mechanism.budget([0, records_per_unit], records_per_unit))))
+    worst = read_worst_case(mechanism, unit, delta)
     return Plan(
         mechanism=mechanism,
         relative_error=section.relative_error,
         delta=delta,
         rounding=configuration.output.rounding,
-        records_per_unit=records_per_unit,
+        privacy_unit=unit,
         worst_case=worst,
         rows=rows,
         warnings=tuple(_warnings(configuration, worst.rho, rows)),

@@ -1,4 +1,4 @@
-"""One release from start to end: check, count and add noise once, store, read back, audit, publish.
+"""One release from start to end: check, charge, count and add noise once, store, audit, publish.
 
 What a caller holds afterwards is what was stored. The lazy plan is never handed out, as evaluating
 it again after the data has changed would cancel the noise.
@@ -6,109 +6,42 @@ it again after the data has changed would cancel the noise.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import types as T
 
+from spark_dphist.accounting.ledger import Ledger, State
+from spark_dphist.accounting.policy import read_worst_case
 from spark_dphist.audit import (
     AuditHeader,
     PublicAudit,
     audit_groups,
     key_set_digest,
     parameters_json,
-    promise_of,
     versions_json,
 )
 from spark_dphist.errors import ConfigurationError, ReleaseError, SparkDphistError
-from spark_dphist.mechanisms import Mechanism, Rounding
+from spark_dphist.request import ReleaseRequest, check_request, refuse_existing
 from spark_dphist.spark.arrow_exchange import collect_arrow
+from spark_dphist.spark.bounding import bound_contributions, unit_field
 from spark_dphist.spark.confidential import confidential_frame
 from spark_dphist.spark.counts import count_groups
+from spark_dphist.spark.failures import condition_of
 from spark_dphist.spark.group_key import (
     PUBLISHED_COLUMNS,
     RESERVED_PREFIX,
     group_digest,
-    key_fields,
     quoted,
 )
-from spark_dphist.spark.key_set import KeySet
 from spark_dphist.spark.noise import add_noise
-from spark_dphist.spark.storage import PathTarget, TableTarget, lies_within
 from spark_dphist.streams import ReleaseKey
 
 Step = Callable[[str], None]
-OutputTarget = PathTarget | TableTarget
 
 _DIGEST = RESERVED_PREFIX + "digest"
-
-
-def new_release_id(name: str) -> str:
-    """Return an id that no other release has: the name, the time in UTC and random digits."""
-    return f"{name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReleaseRequest:
-    """Everything that decides about one release; public but for the records themselves.
-
-    Parameters
-    ----------
-    records
-        The confidential table.
-    input
-        How the table is called in the audit.
-    input_path
-        Where it lies, if it is a path, so that no output is put inside it.
-    columns
-        The group columns.
-    key_set
-        The public groups to publish.
-    mechanism
-        The mechanism, calibrated.
-    relative_error
-        The promise that the mechanism was calibrated to, for the audit.
-    output
-        Where the noisy counts go.
-    audit_groups, audit_header
-        Where the two tables of the public audit go.
-    confidential_audit
-        Where true counts and realised budgets go, if anywhere.
-    files
-        How many files the output has, whatever the data.
-    rounding, confidence, delta
-        What is published and how budgets are read.
-    """
-
-    records: DataFrame
-    input: str
-    input_path: str | None = None
-    columns: Sequence[str]
-    key_set: KeySet
-    mechanism: Mechanism
-    relative_error: float | None = None
-    output: OutputTarget
-    audit_groups: OutputTarget
-    audit_header: OutputTarget
-    confidential_audit: PathTarget | None = None
-    files: int = 1
-    rounding: Rounding = "nearest"
-    confidence: float = 0.95
-    delta: float = 1e-6
-    release_name: str = "release"
-    release_id: str
-    privacy_unit: str = "record"
-    records_per_unit: int = 1
-
-    @property
-    def targets(self) -> list[OutputTarget]:
-        """All places that are written, in the order in which they are published."""
-        confidential = [self.confidential_audit] if self.confidential_audit else []
-        return [*confidential, self.audit_groups, self.audit_header, self.output]
 
 
 @dataclass(frozen=True)
@@ -123,61 +56,11 @@ class Release:
     audit: PublicAudit = field(repr=False)
 
 
-def check_request(spark: SparkSession, request: ReleaseRequest) -> list[T.StructField]:
-    """Check all that can be known before a job runs, and return the group columns' fields.
-
-    Raises
-    ------
-    ConfigurationError
-        With what was got, what was expected and the mend.
-    """
-    try:
-        schema = request.records.schema
-    except PySparkException as error:
-        raise ConfigurationError(
-            f"the input {request.input} cannot be read ({_condition(error)}). Check the path or "
-            "table, its format and your permissions."
-        ) from None
-    fields = key_fields(schema, request.columns, f"the input {request.input}")
-    request.key_set.to_spark(spark, fields)
-    _check_places(request)
-    for target in request.targets:
-        target.refuse_existing(spark)
-    return fields
-
-
-def _check_places(request: ReleaseRequest) -> None:
-    public = {
-        "output": request.output,
-        "audit": request.audit_groups,
-        "audit header": request.audit_header,
-    }
-    paths = {name: place.path for name, place in public.items() if isinstance(place, PathTarget)}
-    names = [place.described for place in request.targets]
-    if len(set(names)) < len(names):
-        raise ConfigurationError("output, audit and confidential audit must be different places")
-    if request.input_path is not None:
-        for name, path in paths.items():
-            if lies_within(path, request.input_path) or lies_within(request.input_path, path):
-                raise ConfigurationError(
-                    f"{name} path {path!r} and the input {request.input_path!r} lie in one "
-                    "another. Put what is published outside the confidential data."
-                )
-    if request.confidential_audit is not None:
-        secret = request.confidential_audit.path
-        for name, path in paths.items():
-            if lies_within(secret, path) or lies_within(path, secret):
-                raise ConfigurationError(
-                    f"the confidential audit {secret!r} and the {name} path {path!r} lie in one "
-                    "another. Realised budgets give the true counts away: keep them apart, where "
-                    "only those can read who may read the data."
-                )
-
-
 def run_release(
     spark: SparkSession,
     request: ReleaseRequest,
     *,
+    ledger: Ledger | None = None,
     key: ReleaseKey | None = None,
     on_step: Step = lambda _: None,
 ) -> Release:
@@ -189,6 +72,9 @@ def run_release(
         A classic or Connect session.
     request
         What to release.
+    ledger
+        Charged before anything confidential is read. Asking again for a release that it has as
+        committed returns the stored one and reads no data.
     key
         For tests and reproductions only (``ReleaseKey.fixed_for_tests``); a fresh key otherwise.
     on_step
@@ -197,20 +83,33 @@ def run_release(
     Raises
     ------
     ConfigurationError
-        If the request is refused; no job has run.
+        If the request is refused; no job has run on the data, nothing is charged.
+    BudgetError
+        If the ledger does not allow the release; nothing has been read.
     ReleaseError
-        If a step failed; nothing was published and nothing half-written was left behind.
+        If a step failed; the message says what was published and what stays charged.
 
     Notes
     -----
     Privacy Guarantee: the published tables satisfy group-wise zCDP under adding or removing one
-    record, with the budget ``mechanism.budget(n)`` for the members of a group of n records, and
-    ``worst_case_rho`` of the audit for everyone (docs/mechanisms.md).
+    privacy unit, with the budget ``mechanism.budget(n, records_per_group)`` for the members of a
+    group of n, and ``worst_case_rho`` of the audit for everyone (docs/mechanisms.md).
+
+    The order of reserving, staging, committing and publishing, and what a crash between any two
+    of them leaves, is argued in docs/ledger.md.
     """
     on_step("checking the request")
     fields = check_request(spark, request)
-    release_key = ReleaseKey.generate() if key is None else key
+    if ledger is not None and _is_committed(ledger, request):
+        ledger.reserve(_dataset(request), request.release_id, request.cost(), request.policy())
+        on_step("handing out the stored release")
+        return _stored(spark, request)
+    refuse_existing(spark, request)
     size = request.key_set.size(spark, fields)
+    if ledger is not None:
+        on_step("reserving the budget")
+        ledger.reserve(_dataset(request), request.release_id, request.cost(), request.policy())
+    release_key = ReleaseKey.generate() if key is None else key
     try:
         on_step(f"counting {size:,} groups and adding noise")
         _stage_counts(spark, request, fields, release_key)
@@ -219,15 +118,72 @@ def run_release(
     except BaseException as error:
         for target in request.targets:
             target.discard(spark)
-        if isinstance(error, SparkDphistError) or not isinstance(error, Exception):
-            raise
-        # The cause may quote a record, so it is named but not shown.
-        raise ReleaseError(
-            f"release {request.release_id!r} failed ({_condition(error)}). Nothing was published. "
-            "The Spark driver's log has the details; it may show records."
-        ) from None
+        _explain_failure(request, error, charged=ledger is not None)
+        raise
+    if ledger is not None:
+        on_step("committing to the ledger")
+        ledger.commit(request.release_id, _outputs(request, audit))
     on_step("publishing")
     _publish(spark, request)
+    return Release(request.release_id, request.output.read(spark), audit)
+
+
+def _explain_failure(request: ReleaseRequest, error: BaseException, *, charged: bool) -> None:
+    """Raise a ``ReleaseError`` in place of an error that may quote a record."""
+    if not isinstance(error, Exception):
+        return
+    reason = str(error) if isinstance(error, SparkDphistError) else condition_of(error)
+    charge = (
+        " It stays charged; once you are sure that nothing of it was seen, free it with: "
+        f"spark-dphist ledger abort {request.release_id} --nothing-was-published"
+        if charged
+        else ""
+    )
+    raise ReleaseError(
+        f"release {request.release_id!r} failed ({reason}). Nothing was published. The Spark "
+        f"driver's log has the details; it may show records.{charge}"
+    ) from None
+
+
+def _dataset(request: ReleaseRequest) -> str:
+    if request.dataset is None:
+        raise ConfigurationError(
+            "a ledger is given, but not which of its data sets the release is charged to: name "
+            "it as 'dataset'"
+        )
+    return request.dataset
+
+
+def _is_committed(ledger: Ledger, request: ReleaseRequest) -> bool:
+    held = ledger.find(request.release_id)
+    return held is not None and held.state is State.COMMITTED
+
+
+def _outputs(request: ReleaseRequest, audit: PublicAudit) -> dict[str, object]:
+    return {
+        "counts": request.output.described,
+        "audit_groups": request.audit_groups.described,
+        "audit_header": request.audit_header.described,
+        "key_set_digest": audit.header.key_set_digest,
+        "key_set_size": audit.header.key_set_size,
+    }
+
+
+def _stored(spark: SparkSession, request: ReleaseRequest) -> Release:
+    """Return a committed release as it is stored, moving into place what a crash left staged."""
+    for target in request.targets:
+        if target.is_staged(spark):
+            target.publish(spark)
+        elif not target.exists(spark):
+            raise ReleaseError(
+                f"release {request.release_id!r} is committed in the ledger, but nothing is at "
+                f"{target.described!r} nor staged beside it. Restore it from a backup: making it "
+                "again would spend the budget again."
+            )
+    audit = PublicAudit(
+        AuditHeader.from_arrow(collect_arrow(request.audit_header.read(spark))),
+        collect_arrow(request.audit_groups.read(spark)),
+    )
     return Release(request.release_id, request.output.read(spark), audit)
 
 
@@ -238,7 +194,7 @@ def _publish(spark: SparkSession, request: ReleaseRequest) -> None:
         try:
             target.publish(spark)
         except Exception as error:
-            reason = str(error) if isinstance(error, SparkDphistError) else _condition(error)
+            reason = str(error) if isinstance(error, SparkDphistError) else condition_of(error)
             raise ReleaseError(
                 f"release {request.release_id!r} is complete, but could not be moved to "
                 f"{target.described!r}: {reason}. Published so far: "
@@ -254,7 +210,11 @@ def _stage_counts(
     fields: Sequence[T.StructField],
     key: ReleaseKey,
 ) -> None:
-    counts = count_groups(request.records, request.key_set.to_spark(spark, fields), fields)
+    records, unit = request.records, request.privacy_unit
+    identifier = unit_field(records.schema, unit, request.input)
+    if identifier is not None:
+        records = bound_contributions(records, fields, unit, identifier, key)
+    counts = count_groups(records, request.key_set.to_spark(spark, fields), fields)
     keeps_truth = request.confidential_audit is not None
     noisy = add_noise(
         counts,
@@ -267,7 +227,7 @@ def _stage_counts(
     )
     if request.confidential_audit is not None:
         # One evaluation only: the public output is taken from what the confidential audit stored.
-        secret = confidential_frame(noisy, fields, request.mechanism, request.records_per_unit)
+        secret = confidential_frame(noisy, fields, request.mechanism, unit.records_per_group)
         request.confidential_audit.stage(secret)
         noisy = request.confidential_audit.read_staged(spark)
     columns = [quoted(each.name) for each in fields]
@@ -293,8 +253,8 @@ def _stage_audit(
     collected = collect_arrow(stored.select("*", group_digest(fields).alias(_DIGEST)))
     digest = key_set_digest(collected[_DIGEST], size)
     released = collected.drop_columns([_DIGEST])
-    mechanism, k = request.mechanism, request.records_per_unit
-    rho, epsilon, accuracy = promise_of(mechanism, k, request.delta)
+    mechanism, unit = request.mechanism, request.privacy_unit
+    worst = read_worst_case(mechanism, unit, request.delta)
     header = AuditHeader(
         release_id=request.release_id,
         release_name=request.release_name,
@@ -310,29 +270,22 @@ def _stage_audit(
         floor=mechanism.floor,
         rounding=request.rounding,
         confidence=request.confidence,
-        privacy_unit=request.privacy_unit,
-        records_per_unit=k,
+        privacy_unit=unit.described,
+        records_per_unit=unit.max_records,
+        records_per_group=unit.records_per_group,
         neighbouring="add or remove one privacy unit",
-        worst_case_rho=rho,
+        worst_case_rho=worst.rho,
         delta=request.delta,
-        epsilon=epsilon,
-        attacker_accuracy=accuracy,
+        epsilon=worst.epsilon,
+        attacker_accuracy=worst.attacker_accuracy,
+        dataset=request.dataset,
         fixed_release_key=fixed_key,
         versions=versions_json(spark.version),
     )
-    audit = PublicAudit(header, audit_groups(released, mechanism, k))
+    audit = PublicAudit(header, audit_groups(released, mechanism, unit.records_per_group))
     for table, target in (
         (audit.groups, request.audit_groups),
         (header.to_arrow(), request.audit_header),
     ):
         target.stage_arrow(spark, table)
     return audit
-
-
-def _condition(error: BaseException) -> str:
-    """Name a Spark error without its message, which may quote data."""
-    condition = None
-    if isinstance(error, PySparkException):
-        get_condition = getattr(error, "getCondition", error.getErrorClass)
-        condition = get_condition()
-    return condition or type(error).__name__

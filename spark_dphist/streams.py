@@ -102,6 +102,21 @@ class GroupStreams:
         return self._encrypt(inputs)
 
 
+def keyed_order(key: ReleaseKey, digests: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
+    """Return a pseudorandom position for each digest, independent of all noise of the release.
+
+    Parameters
+    ----------
+    key
+        The release key.
+    digests
+        SHA-256 of each item, shape (items, 32), uint8.
+    """
+    streams = GroupStreams(ReleaseKey(key.derive(b"contributions"), key.is_fixed), digests)
+    words = streams.block(np.arange(len(digests), dtype=np.int64), 0)[:, 0]
+    return (words >> np.uint64(1)).astype(np.int64)
+
+
 def _encryptor(key: bytes) -> Callable[[npt.NDArray[np.uint64]], npt.NDArray[np.uint64]]:
     # Single blocks are what a pseudorandom function of the block takes, so ECB is right here.
     cipher = Cipher(algorithms.AES(key), modes.ECB())  # noqa: S305

@@ -25,6 +25,7 @@ from spark_dphist.accounting.conversions import (
     pure_attacker_accuracy_upper,
     pure_to_rho_upper,
     rho_lower,
+    zcdp_attacker_accuracy_upper,
 )
 
 __all__ = [
@@ -45,4 +46,5 @@ __all__ = [
     "pure_attacker_accuracy_upper",
     "pure_to_rho_upper",
     "rho_lower",
+    "zcdp_attacker_accuracy_upper",
 ]

@@ -558,3 +558,34 @@ def _numbers(name: str, value: ArrayLike) -> FloatArray:
 def _unwrap(values: FloatArray) -> float | FloatArray:
     """Return a float for the result of plain numbers, the array otherwise."""
     return float(values) if np.ndim(values) == 0 else values
+
+
+@overload
+def zcdp_attacker_accuracy_upper(rho: float) -> float: ...
+@overload
+def zcdp_attacker_accuracy_upper(rho: Numbers) -> FloatArray: ...
+def zcdp_attacker_accuracy_upper(rho: ArrayLike) -> float | FloatArray:
+    """Return the membership-inference accuracy no attack on a rho-zCDP mechanism exceeds.
+
+    (1 + TV) / 2 at equal priors, with the total variation distance bounded through the
+    Kullback-Leibler divergence, which is at most rho, by Pinsker's inequality and by that of
+    Bretagnolle and Huber (1979): TV <= min(sqrt(rho / 2), sqrt(1 - e^-rho)). Rounded up.
+
+    Parameters
+    ----------
+    rho
+        zCDP budget in nats, at least 0.
+
+    Returns
+    -------
+    float or ndarray of float64
+        Probability of a right guess, in [1/2, 1].
+
+    Raises
+    ------
+    ConfigurationError
+        If ``rho`` is negative or not a number.
+    """
+    rho = _non_negative("rho", rho)
+    distance = np.minimum(np.sqrt(rho / 2), np.sqrt(-np.expm1(-rho)))
+    return _unwrap(np.minimum((0.5 + distance / 2) * (1 + _ROUNDING), 1.0))

@@ -75,6 +75,10 @@ class Mechanism(ABC):
     def parameters(self) -> dict[str, Any]:
         """Return the public parameters, as they appear in plans and audits."""
 
+    def pure_epsilon(self, records_per_unit: int = 1) -> float | None:
+        """Return the pure epsilon, in nats, of a unit's records together; None if there is none."""
+        return None
+
     def worst_case_budget(self, records_per_unit: int = 1) -> float:
         """Bound the budget of every unit that has its records in one group, whatever the counts.
 

@@ -9,6 +9,8 @@ from typing import Any
 from spark_dphist.errors import ConfigurationError, did_you_mean
 from spark_dphist.mechanisms.base import Mechanism
 from spark_dphist.mechanisms.constant import Constant
+from spark_dphist.mechanisms.linear_log import LinearLog
+from spark_dphist.mechanisms.linear_log import LinearLog
 from spark_dphist.mechanisms.shifted_log import ShiftedLog
 
 
@@ -16,6 +18,8 @@ def calibrators() -> dict[str, Callable[..., Mechanism]]:
     """Return the calibrating constructors by name."""
     return {
         ShiftedLog.name: ShiftedLog.calibrate,
+        LinearLog.name: LinearLog.calibrate,
+        LinearLog.name: LinearLog.calibrate,
         Constant.name: Constant.calibrate,
     }
 

@@ -23,6 +23,9 @@ Mode = Literal["error", "overwrite"]
 # Hadoop's names of file systems that Arrow knows under another name.
 _ARROW_SCHEMES = {"s3a": "s3", "s3n": "s3"}
 
+# Arrow's names of the file systems that rename a directory at once.
+_RENAMING = ("local", "hdfs")
+
 
 class Target(ABC):
     """A place that receives one DataFrame: staged beside it, checked, then published at once."""
@@ -42,6 +45,14 @@ class Target(ABC):
     @abstractmethod
     def read_staged(self, spark: SparkSession) -> DataFrame:
         """Read what was staged."""
+
+    @abstractmethod
+    def is_staged(self, spark: SparkSession) -> bool:
+        """Return whether something stands beside the place under this release's id."""
+
+    @abstractmethod
+    def exists(self, spark: SparkSession) -> bool:
+        """Return whether something is at the place."""
 
     @abstractmethod
     def publish(self, spark: SparkSession) -> None:
@@ -130,31 +141,35 @@ class PathTarget(Target):
         """Read the staging directory."""
         return spark.read.format(self.format).options(**self.options).load(self.staging_path)
 
+    def is_staged(self, spark: SparkSession) -> bool:
+        """Return whether the staging directory is there."""
+        return path_exists(self.staging_path)
+
+    def exists(self, spark: SparkSession) -> bool:
+        """Return whether the path is there."""
+        return path_exists(self.path)
+
     def publish(self, spark: SparkSession) -> None:
         """Rename the staging directory, or copy it where renaming is not atomic."""
         file_system, staged = _resolve(self.staging_path)
         _, final = _resolve(self.path)
-        old = f"{final}.replaced-{self.release_id}"
-        replaces = self.mode == "overwrite" and path_exists(self.path)
-        if file_system.type_name not in ("local", "hdfs"):
-            # Object stores rename file by file; Spark's own committer marks a whole write done.
-            mode = "overwrite" if replaces else "errorifexists"
-            staged_frame = self.read_staged(spark)
-            staged_frame.write.format(self.format).options(**self.options).mode(mode).save(
-                normalised_path(self.path)
-            )
-            file_system.delete_dir(staged)
-            return
-        if replaces:
-            file_system.move(final, old)
-        elif path_exists(self.path):
+        if self.mode == "error" and path_exists(self.path):
             raise ReleaseError(
-                f"output path {self.path!r} has come into being while the release ran. Nothing "
-                f"was published; the finished release is in {self.staging_path!r}."
+                f"output path {self.path!r} has come into being while the release ran; the "
+                f"finished release is in {self.staging_path!r}."
             )
-        file_system.move(staged, final)
-        if replaces:
-            file_system.delete_dir(old)
+        if file_system.type_name in _RENAMING:
+            replaced = f"{final}.replaced-{self.release_id}"
+            if path_exists(self.path):
+                file_system.move(final, replaced)
+            file_system.move(staged, final)
+            if file_system.get_file_info(replaced).type != pyarrow.fs.FileType.NotFound:
+                file_system.delete_dir(replaced)
+        else:
+            # Object stores rename file by file, so Spark's own committer writes the files again.
+            copy = self.read_staged(spark).write.format(self.format).options(**self.options)
+            copy.mode("overwrite").save(normalised_path(self.path))
+            file_system.delete_dir(staged)
 
     def discard(self, spark: SparkSession) -> None:
         """Remove the staging directory, if there is one."""
@@ -208,12 +223,12 @@ class TableTarget(Target):
 
     def refuse_existing(self, spark: SparkSession) -> None:
         """Raise ``ConfigurationError`` if the table exists and may not be overwritten."""
-        if self.mode == "error" and spark.catalog.tableExists(self.table):
+        if self.mode == "error" and self.exists(spark):
             raise ConfigurationError(
                 f"output table {self.table!r} exists. A release is never overwritten silently: "
                 'choose another table, drop it, or set mode = "overwrite".'
             )
-        if spark.catalog.tableExists(self.staging_table):
+        if self.is_staged(spark):
             raise ConfigurationError(
                 f"table {self.staging_table!r} is left over from a release with the same id that "
                 "did not finish. Drop it, or choose another release_id."
@@ -231,6 +246,14 @@ class TableTarget(Target):
     def read_staged(self, spark: SparkSession) -> DataFrame:
         """Read the staging table."""
         return spark.table(self.staging_table)
+
+    def is_staged(self, spark: SparkSession) -> bool:
+        """Return whether the staging table is there."""
+        return bool(spark.catalog.tableExists(self.staging_table))
+
+    def exists(self, spark: SparkSession) -> bool:
+        """Return whether the table is there."""
+        return bool(spark.catalog.tableExists(self.table))
 
     def publish(self, spark: SparkSession) -> None:
         """Rename the staging table."""
@@ -254,12 +277,14 @@ class TableTarget(Target):
 
 
 def normalised_path(path: str) -> str:
-    """Return a path without trailing slash; local ones absolute, without links or dots."""
+    """Return a path as Spark takes it: absolute, without trailing slash, links or dots."""
     file_system, inside = _resolve(path)
-    if file_system.type_name == "local":
+    scheme, separator, rest = path.partition(":")
+    if not separator or "/" in scheme:
         return inside
-    scheme, _, rest = path.partition("://")
-    return f"{scheme}://{posixpath.normpath(rest)}"
+    if file_system.type_name == "local":
+        return f"{scheme}:{inside.removeprefix('/dbfs') if scheme == 'dbfs' else '//' + inside}"
+    return f"{scheme}://{posixpath.normpath(rest.removeprefix('//'))}"
 
 
 def path_exists(path: str) -> bool:
@@ -270,7 +295,10 @@ def path_exists(path: str) -> bool:
 
 def lies_within(path: str, directory: str) -> bool:
     """Return whether a path is the directory or lies inside it."""
-    inner, outer = normalised_path(path), normalised_path(directory)
+    (inner_system, inner), (outer_system, outer) = _resolve(path), _resolve(directory)
+    if inner_system.type_name != outer_system.type_name:
+        return False
+    inner, outer = posixpath.normpath(inner), posixpath.normpath(outer)
     return inner == outer or inner.startswith(outer.rstrip("/") + "/")
 
 

@@ -412,6 +412,16 @@ class Ledger:
         """
         return self._database.read(lambda connection: queries.release_of(connection, release_id))
 
+    def find(self, release_id: str) -> Release | None:
+        """Return a release as stored, or None if there is no such release."""
+        wanted = queries.select_release(release_id)
+
+        def look(connection: Connection) -> Release | None:
+            row = connection.execute(wanted).one_or_none()
+            return None if row is None else rows.as_release(row)
+
+        return self._database.read(look)
+
     def releases(
         self, dataset: str | None = None, *, state: State | None = None
     ) -> tuple[Release, ...]:

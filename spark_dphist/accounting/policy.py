@@ -1,0 +1,110 @@
+"""What a release costs one privacy unit, as a ledger charges it, and how that number reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from spark_dphist.accounting.composition import STANDARD_COUNTS, NoiseFamily, PolicyCost, Rho
+from spark_dphist.accounting.conversions import (
+    epsilon_upper,
+    gaussian_attacker_accuracy_upper,
+    gaussian_epsilon_upper,
+    gaussian_mu_upper,
+    pure_attacker_accuracy_upper,
+    zcdp_attacker_accuracy_upper,
+)
+from spark_dphist.accounting.privacy_unit import PrivacyUnit
+from spark_dphist.mechanisms import Mechanism, TransformMechanism
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A budget and what it means; all rounded towards more loss.
+
+    ``rho`` is zCDP, ``epsilon`` its (epsilon, delta) reading in nats at the delta asked for,
+    ``attacker_accuracy`` the best membership guess at even odds.
+    """
+
+    rho: float
+    epsilon: float
+    attacker_accuracy: float
+
+
+def noise_family(mechanism: Mechanism) -> NoiseFamily:
+    """Return what is known of a mechanism's noise beyond its rho (see ``PolicyCost``)."""
+    if isinstance(mechanism, TransformMechanism):
+        return "gaussian"
+    return "zcdp" if mechanism.pure_epsilon() is None else "pure"
+
+
+def read_budget(mechanism: Mechanism, rho: float, records: int, delta: float) -> Reading:
+    """Read a zCDP budget with all that is known of the mechanism's noise.
+
+    Parameters
+    ----------
+    mechanism
+        Whose budget it is.
+    rho
+        Bound on the budget, in rho.
+    records
+        By how many records in all the neighbouring data sets differ.
+    delta
+        Probability at which epsilon is read.
+    """
+    through_zcdp = epsilon_upper(rho, delta)
+    epsilon = mechanism.pure_epsilon(records)
+    if epsilon is not None:
+        return Reading(rho, min(epsilon, through_zcdp), pure_attacker_accuracy_upper(epsilon))
+    if noise_family(mechanism) == "gaussian":
+        tight = gaussian_epsilon_upper(gaussian_mu_upper(rho), delta)
+        return Reading(rho, min(tight, through_zcdp), gaussian_attacker_accuracy_upper(rho))
+    return Reading(rho, through_zcdp, zcdp_attacker_accuracy_upper(rho))
+
+
+def read_worst_case(mechanism: Mechanism, unit: PrivacyUnit, delta: float) -> Reading:
+    """Read what the release costs one unit at most, whatever the data."""
+    rho = unit.worst_case_rho_upper(mechanism)
+    return read_budget(mechanism, rho, unit.max_records, delta)
+
+
+def policy_cost(
+    mechanism: Mechanism, unit: PrivacyUnit, parameters: Mapping[str, Any]
+) -> PolicyCost:
+    """Return what a ledger charges for one release.
+
+    Parameters
+    ----------
+    mechanism, unit
+        Public policy.
+    parameters
+        Further public parameters for the record, beside the mechanism's own.
+    """
+    recorded = {**parameters, **mechanism.parameters()}
+    epsilon = mechanism.pure_epsilon(unit.max_records)
+    if epsilon is not None:
+        return PolicyCost.from_pure_epsilon(
+            epsilon,
+            mechanism.name,
+            recorded,
+            privacy_unit=unit.name,
+            records_per_unit=unit.max_records,
+        )
+    at_least = [(count, unit.rho_at_least_upper(mechanism, count)) for count in STANDARD_COUNTS]
+    falling = np.minimum.accumulate([rho for _, rho in at_least])
+    worst = Rho.upper(unit.worst_case_rho_upper(mechanism))
+    return PolicyCost(
+        worst,
+        mechanism.name,
+        recorded,
+        privacy_unit=unit.name,
+        records_per_unit=unit.max_records,
+        at_least=tuple(
+            (count, min(worst, Rho.upper(float(rho))))
+            for (count, _), rho in zip(at_least, falling, strict=True)
+        ),
+        noise=noise_family(mechanism),
+    )
