@@ -1,7 +1,6 @@
 """The public audit follows from public policy and released numbers, with sound brackets."""
 
 import dataclasses
-import datetime
 import hashlib
 import json
 
@@ -9,61 +8,33 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from example_audit import example_header
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_dphist import __version__
-from spark_dphist.accounting import epsilon_upper
 from spark_dphist.audit import (
     BUDGET_COLUMNS,
     AuditHeader,
     PublicAudit,
     audit_groups,
     key_set_digest,
-    parameters_json,
-    promise_of,
-    versions_json,
 )
 from spark_dphist.errors import ReleaseError
-from spark_dphist.mechanisms import Constant, ShiftedLog, publish
+from spark_dphist.mechanisms import Constant, LinearLog, ShiftedLog, publish
+from spark_dphist.mechanisms.registry import calibrate
 from spark_dphist.streams import GroupStreams, ReleaseKey
 
 MECHANISMS = {
+    "linear-log": LinearLog.calibrate(relative_error=0.3, floor=20),
     "minimal": ShiftedLog.calibrate(relative_error=0.3, floor=20),
     "unbiased": ShiftedLog.calibrate(relative_error=0.4, floor=10, drift="unbiased"),
     "strong noise": ShiftedLog(sigma=2.5, shift=1, floor=1),
     "weak noise": ShiftedLog(sigma=1e-3, shift=5, floor=1),
 }
+# numpy's vectorised logarithms may differ by a unit in the last place between shapes of arrays.
+ULPS = 1 + 2.0**-50
 COUNTS = np.concatenate([np.arange(200), np.geomspace(200, 1e12, 300).astype(np.int64)])
-
-
-def header(**changes):
-    values = {
-        "release_id": "visits-1",
-        "release_name": "visits",
-        "created_at": datetime.datetime(2024, 5, 6, 7, 8, 9, 123456, tzinfo=datetime.UTC),
-        "input": "parquet data/visits",
-        "output": "out/visits",
-        "group_columns": ["city", "month"],
-        "key_set_size": 24,
-        "key_set_digest": "ab" * 32,
-        "mechanism": "shifted_log",
-        "parameters": parameters_json(MECHANISMS["minimal"]),
-        "relative_error": 0.3,
-        "floor": 20.0,
-        "rounding": "nearest",
-        "confidence": 0.95,
-        "privacy_unit": "record",
-        "records_per_unit": 1,
-        "neighbouring": "add or remove one privacy unit",
-        "worst_case_rho": 0.01,
-        "delta": 1e-6,
-        "epsilon": 0.6,
-        "attacker_accuracy": 0.54,
-        "fixed_release_key": False,
-        "versions": versions_json("4.3.0"),
-    }
-    return AuditHeader(**values | changes)
 
 
 def released(mechanism, counts=COUNTS, rounding="nearest", key=b"\x01" * 32):
@@ -85,7 +56,7 @@ def released(mechanism, counts=COUNTS, rounding="nearest", key=b"\x01" * 32):
 
 
 def test_the_header_is_one_row_with_a_type_for_every_field():
-    table = header().to_arrow()
+    table = example_header().to_arrow()
     assert table.num_rows == 1
     assert table.column_names == [field.name for field in dataclasses.fields(AuditHeader)]
     types = {field.name: field.type for field in table.schema}
@@ -95,34 +66,29 @@ def test_the_header_is_one_row_with_a_type_for_every_field():
     assert types["fixed_release_key"] == pa.bool_()
     for name in ("worst_case_rho", "epsilon", "delta", "floor", "relative_error", "confidence"):
         assert types[name] == pa.float64()
-    assert [field.name for field in table.schema if field.nullable] == ["relative_error"]
+    optional = {field.name for field in dataclasses.fields(AuditHeader) if "None" in field.type}
+    assert {field.name for field in table.schema if field.nullable} == optional
+    assert "relative_error" in optional
 
 
 def test_the_header_keeps_every_value():
-    given = header()
-    row = header().to_arrow().to_pylist()[0]
+    given = example_header()
+    row = example_header().to_arrow().to_pylist()[0]
     assert row == dataclasses.asdict(given)
-    assert header(relative_error=None).to_arrow()["relative_error"].to_pylist() == [None]
+    assert example_header(relative_error=None).to_arrow()["relative_error"].to_pylist() == [None]
 
 
 def test_parameters_and_versions_are_json():
-    row = header().to_arrow().to_pylist()[0]
-    assert json.loads(row["parameters"]) == MECHANISMS["minimal"].parameters()
+    row = example_header().to_arrow().to_pylist()[0]
+    assert (
+        json.loads(row["parameters"])
+        == calibrate("shifted_log", relative_error=0.1, floor=50).parameters()
+    )
     versions = json.loads(row["versions"])
     assert versions["spark"] == "4.3.0"
     assert versions["spark_dphist"] == __version__
     assert versions["numpy"] == np.__version__
     assert set(versions) >= {"python", "pyspark", "scipy", "pyarrow", "pandas", "cryptography"}
-
-
-def test_the_promise_is_the_worst_case_and_its_readings():
-    mechanism = MECHANISMS["minimal"]
-    rho, epsilon, accuracy = promise_of(mechanism, 1, 1e-6)
-    assert rho == np.max(mechanism.budget(COUNTS))
-    assert epsilon == epsilon_upper(rho, 1e-6)
-    assert 0.5 < accuracy < 1
-    assert promise_of(mechanism, 3, 1e-6)[0] > rho
-    assert promise_of(Constant(floor=20), 1, 1e-6) == (0, 0, 0.5)
 
 
 @pytest.mark.parametrize("records_per_unit", [1, 3])
@@ -137,10 +103,11 @@ def test_the_bracket_holds_the_budget_at_the_released_count(name, rounding, reco
     # Under strong noise the minimal-error estimate lies below the interval at large counts.
     assert np.sum(inside) > len(frame) / 5
     assert np.all(frame.rho_lower <= frame.rho_upper)
-    assert np.all(frame.rho_lower[inside] <= frame.rho_at_noisy_count[inside])
-    assert np.all(frame.rho_at_noisy_count[inside] <= frame.rho_upper[inside])
-    assert np.all(frame.rho_at_noisy_count == mechanism.budget(noisy, records_per_unit))
-    assert np.all(frame.rho_upper <= mechanism.worst_case_budget(records_per_unit))
+    assert np.all(frame.rho_lower[inside] <= frame.rho_at_noisy_count[inside] * ULPS)
+    assert np.all(frame.rho_at_noisy_count[inside] <= frame.rho_upper[inside] * ULPS)
+    at_released = mechanism.budget(noisy, records_per_unit)
+    np.testing.assert_allclose(frame.rho_at_noisy_count, at_released, rtol=1e-15)
+    assert np.all(frame.rho_upper <= mechanism.worst_case_budget(records_per_unit) * ULPS)
 
 
 @pytest.mark.parametrize("records_per_unit", [1, 3])
@@ -153,18 +120,19 @@ def test_the_bracket_holds_the_realised_budget_wherever_the_interval_holds_the_c
     covered = (frame.lower <= COUNTS) & (frame.upper >= COUNTS)
     realised = mechanism.budget(COUNTS, records_per_unit)
     assert np.mean(covered) > 0.9
-    assert np.all(frame.rho_lower[covered] <= realised[covered])
-    assert np.all(realised[covered] <= frame.rho_upper[covered])
+    assert np.all(frame.rho_lower[covered] <= realised[covered] * ULPS)
+    assert np.all(realised[covered] <= frame.rho_upper[covered] * ULPS)
 
 
+@settings(deadline=None)
 @given(st.integers(0, 300), st.integers(0, 300), st.sampled_from([1, 2, 5]))
 def test_the_budget_over_a_range_bounds_every_count_in_it(start, length, records_per_unit):
     mechanism = MECHANISMS["minimal"]
     counts = np.arange(start, start + length + 1)
     budgets = mechanism.budget(counts, records_per_unit)
     least, greatest = mechanism.budget_over(start, start + length, records_per_unit)
-    assert least <= np.min(budgets)
-    assert greatest == np.max(budgets)
+    assert least <= np.min(budgets) * ULPS
+    assert np.max(budgets) / ULPS <= greatest <= np.max(budgets) * ULPS
 
 
 def test_a_negative_released_count_is_audited_as_zero():
@@ -173,7 +141,8 @@ def test_a_negative_released_count_is_audited_as_zero():
     negative = made["noisy_count"].to_numpy() < 0
     assert np.any(negative)
     frame = audit_groups(made, mechanism, 1).to_pandas()
-    assert np.all(frame.rho_at_noisy_count[negative] == mechanism.budget(0))
+    at_zero = float(mechanism.budget(0))
+    np.testing.assert_allclose(frame.rho_at_noisy_count[negative], at_zero, rtol=1e-15)
     assert np.all(frame.noisy_count == made["noisy_count"].to_numpy())
     assert np.all(np.isfinite(frame[list(BUDGET_COLUMNS)]))
 
@@ -194,9 +163,9 @@ def test_the_audit_of_equal_releases_is_equal_whatever_the_true_counts():
         "noisy_count": 40,
         "lower": 31,
         "upper": 55,
-        "rho_at_noisy_count": float(mechanism.budget(40)),
-        "rho_lower": float(mechanism.budget(55)),
-        "rho_upper": float(mechanism.budget(31)),
+        "rho_at_noisy_count": pytest.approx(float(mechanism.budget(40)), rel=1e-15),
+        "rho_lower": pytest.approx(float(mechanism.budget(55)), rel=1e-15),
+        "rho_upper": pytest.approx(float(mechanism.budget(31)), rel=1e-15),
     }
     assert not any(audited.schema.field(name).nullable for name in BUDGET_COLUMNS)
 
@@ -213,7 +182,7 @@ def test_the_audit_of_equal_releases_is_equal_whatever_the_true_counts():
 def test_integer_keys_with_nulls_stay_integers_in_pandas(arrow, pandas):
     largest = 2 ** (arrow.bit_width - 1) - 1
     table = pa.table({"key": pa.array([None, largest, 0], arrow), "noisy_count": [1, 2, 3]})
-    frame = PublicAudit(header(), table).to_pandas()
+    frame = PublicAudit(example_header(), table).to_pandas()
     assert frame["key"].dtype == pandas
     assert frame["key"].isna().tolist() == [True, False, False]
     assert int(frame["key"][1]) == largest
