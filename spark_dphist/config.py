@@ -245,8 +245,8 @@ class PrivacySection(_Section):
     """
 
     delta: Number = Field(default=1e-6, gt=0, lt=1)
-    unit: str = "record"
-    max_records: int = Field(default=1, ge=1)
+    unit: Text = "record"
+    max_records: Integer = Field(default=1, ge=1)
     count: Literal["records", "units"] = "records"
 
     @property
@@ -267,8 +267,8 @@ class PrivacySection(_Section):
 class LedgerSection(_Section):
     """The ledger that is charged, and the data set in it."""
 
-    url: str
-    dataset: str
+    url: Text
+    dataset: Text
 
 
 class OutputSection(_Location):

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from example_audit import example_header
 
-from spark_dphist import __version__, from_config, release, session
+from spark_dphist import __version__, from_config, release, request, session
 from spark_dphist.audit import PublicAudit
 from spark_dphist.cli import main
 from spark_dphist.errors import BudgetError, ConfigurationError, ReleaseError
@@ -45,7 +45,7 @@ def no_spark(monkeypatch):
 
         return called
 
-    def run_release(*_, on_step):
+    def run_release(*_, on_step, **__):
         noted.calls.append("release")
         on_step("counting")
         if noted.fails:
@@ -54,13 +54,14 @@ def no_spark(monkeypatch):
         made = example_header(release_id="visits-1", key_set_size=1, output=LONG_PATH)
         return SimpleNamespace(audit=PublicAudit(made, groups))
 
-    request = SimpleNamespace(
+    asked = SimpleNamespace(
         audit_groups=SimpleNamespace(described=LONG_PATH + "_groups"),
         audit_header=SimpleNamespace(described=LONG_PATH + "_header"),
     )
     monkeypatch.setattr(session, "open_session", note("session"))
-    monkeypatch.setattr(from_config, "request_from", note("request", request))
-    monkeypatch.setattr(release, "check_request", note("check"))
+    monkeypatch.setattr(from_config, "request_from", note("request", asked))
+    monkeypatch.setattr(request, "check_request", note("check"))
+    monkeypatch.setattr(request, "refuse_existing", note("refuse existing"))
     monkeypatch.setattr(release, "run_release", run_release)
     return noted
 
@@ -183,7 +184,7 @@ def test_the_warnings_of_the_plan_are_repeated_on_standard_error(line, tmp_path)
 def test_a_dry_run_checks_and_stops(line, no_spark):
     done = line("run", FLIGHTS, "--dry-run")
     assert done.code == 0
-    assert no_spark.calls == ["session", "request", "check"]
+    assert no_spark.calls == ["session", "request", "check", "refuse existing"]
     assert done.out.splitlines()[-1].startswith("Dry run: everything was checked")
     assert "rho = 0.04986" in done.out
 

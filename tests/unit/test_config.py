@@ -9,7 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_dphist.config import ReleaseConfiguration, load_configuration, parse_configuration
+from spark_dphist.config import (
+    ReleaseConfiguration,
+    load_configuration,
+    parse_configuration,
+    with_release_id,
+)
 from spark_dphist.errors import ConfigurationError
 from spark_dphist.mechanisms import Constant, ShiftedLog
 
@@ -133,6 +138,9 @@ def test_a_misspelt_name_gets_its_place_and_the_nearest_name(content, parts):
         (changed(mechanism__drift=3), ["mechanism.drift: expected 'minimal_error'", "got 3"]),
         (changed(mechanism__name=3), ["mechanism.name: expected text in quotes, got 3"]),
         (changed(privacy__delta="1e-6"), ["privacy.delta: expected a number, got '1e-6'"]),
+        (changed(privacy__max_records="3"), ["privacy.max_records: expected an integer"]),
+        (changed(privacy__unit=3), ["privacy.unit: expected text in quotes, got 3"]),
+        (changed(ledger={"url": 3, "dataset": "x"}), ["ledger.url: expected text in quotes"]),
         (changed(output__files="3"), ["output.files: expected an integer, got '3'"]),
         (changed(output__files=1.0), ["output.files: expected an integer, got 1.0"]),
         (changed(output__files=True), ["output.files: expected an integer, got true"]),
@@ -300,6 +308,25 @@ def test_a_key_set_that_cannot_be_is_refused_without_reading_data(content, parts
     got = message(content)
     for part in parts:
         assert part in got
+
+
+def test_a_bound_on_records_needs_the_column_that_tells_units_apart():
+    got = message(changed(privacy__max_records=5))
+    assert "privacy: " in got
+    assert 'unit = "user_id"' in got
+    unit = parse_configuration(
+        changed(privacy={"unit": "user_id", "max_records": 5}), "x.toml"
+    ).privacy.privacy_unit
+    assert (unit.column, unit.max_records, unit.distinct) == ("user_id", 5, False)
+
+
+def test_another_release_id_changes_nothing_else_and_is_checked_too():
+    before = parse_configuration(changed(mechanism__shift=3), "x.toml")
+    after = with_release_id(before, "visits-2024-05")
+    assert after.release_id == "visits-2024-05"
+    assert after == before.model_copy(update={"release_id": "visits-2024-05"})
+    with pytest.raises(ConfigurationError, match=r"release_id: expected 1 to 128 letters"):
+        with_release_id(before, "2024-05/06")
 
 
 def test_null_is_declared_by_name_and_is_a_value_like_any_other():

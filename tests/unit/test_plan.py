@@ -12,7 +12,8 @@ import pytest
 from spark_dphist.accounting import epsilon_upper, gaussian_attacker_accuracy_upper
 from spark_dphist.config import parse_configuration
 from spark_dphist.errors import ConfigurationError
-from spark_dphist.mechanisms.registry import calibrators
+from spark_dphist.mechanisms import TransformMechanism
+from spark_dphist.mechanisms.registry import calibrate, calibrators
 from spark_dphist.plan import make_plan
 
 PROMISES = [(0.05, 100), (0.1, 50), (0.4, 7.5), (0.9, 1)]
@@ -36,7 +37,12 @@ def plan(**fields):
 
 
 def noisy_mechanisms():
-    return sorted(set(calibrators()) - {"constant"})
+    """Those whose budget falls with the count."""
+    made = {
+        name: calibrate(name, relative_error=0.1, floor=20)
+        for name in set(calibrators()) - {"constant"}
+    }
+    return sorted(name for name, it in made.items() if isinstance(it, TransformMechanism))
 
 
 @pytest.mark.parametrize(("relative_error", "floor"), PROMISES)
@@ -106,6 +112,16 @@ def test_a_constant_costs_nothing_and_gives_an_attacker_nothing():
     assert made.worst_case.attacker_accuracy == pytest.approx(0.5)
     assert made.coefficients == {}
     assert made.warnings == ()
+
+
+@pytest.mark.parametrize("name", ["fixed_gaussian", "fixed_laplace"])
+def test_a_fixed_noise_costs_every_group_the_same(name):
+    made = plan(name=name, relative_error=0.1, floor=50)
+    for row in made.rows:
+        assert row.rho == pytest.approx(made.worst_case.rho, rel=1e-14)
+        assert row.epsilon == pytest.approx(made.worst_case.epsilon, rel=1e-9)
+    assert 0.5 < made.worst_case.attacker_accuracy < 1
+    assert made.coefficients == {}
 
 
 def test_the_coefficients_stand_beside_what_no_mechanism_can_pass():

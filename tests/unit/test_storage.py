@@ -31,8 +31,11 @@ def staged(path, mode="error", content="new"):
 
 @pytest.mark.parametrize("before", ["", "file:", "file://"])
 @pytest.mark.parametrize("after", ["", "/", "//", "/.", "/../c", "/inner/.."])
-def test_one_place_has_one_name(tmp_path, before, after):
-    assert normalised_path(f"{before}{tmp_path}/c{after}") == f"{tmp_path}/c"
+def test_one_place_is_one_place_however_it_is_written(tmp_path, before, after):
+    place, written = f"{tmp_path}/c", f"{before}{tmp_path}/c{after}"
+    assert lies_within(written, place)
+    assert lies_within(place, written)
+    assert normalised_path(written) == (place if not before else f"file://{place}")
 
 
 def test_a_relative_path_is_taken_from_the_working_directory(tmp_path, monkeypatch):
@@ -61,7 +64,9 @@ def test_names_are_taken_as_they_are(tmp_path, name):
 
 
 def test_dbfs_is_the_directory_where_databricks_mounts_it():
-    assert normalised_path("dbfs:/x/y/") == normalised_path("/dbfs/x/y")
+    assert lies_within("dbfs:/x/y/", "/dbfs/x")
+    assert lies_within("/dbfs/x/y", "dbfs:/x")
+    assert normalised_path("dbfs:/x/../y/") == "dbfs:/y"
 
 
 def test_a_remote_path_keeps_its_scheme_and_loses_dots_and_slashes():
