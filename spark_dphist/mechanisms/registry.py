@@ -9,7 +9,7 @@ from typing import Any
 from spark_dphist.errors import ConfigurationError, did_you_mean
 from spark_dphist.mechanisms.base import Mechanism
 from spark_dphist.mechanisms.constant import Constant
-from spark_dphist.mechanisms.linear_log import LinearLog
+from spark_dphist.mechanisms.fixed_noise import FixedGaussian, FixedLaplace
 from spark_dphist.mechanisms.linear_log import LinearLog
 from spark_dphist.mechanisms.shifted_log import ShiftedLog
 
@@ -19,7 +19,8 @@ def calibrators() -> dict[str, Callable[..., Mechanism]]:
     return {
         ShiftedLog.name: ShiftedLog.calibrate,
         LinearLog.name: LinearLog.calibrate,
-        LinearLog.name: LinearLog.calibrate,
+        FixedGaussian.name: FixedGaussian.calibrate,
+        FixedLaplace.name: FixedLaplace.calibrate,
         Constant.name: Constant.calibrate,
     }
 
