@@ -20,7 +20,7 @@ from spark_dphist.spark.bounding import unit_field
 from spark_dphist.spark.failures import condition_of
 from spark_dphist.spark.group_key import key_fields
 from spark_dphist.spark.key_set import KeySet
-from spark_dphist.spark.storage import PathTarget, TableTarget, lies_within
+from spark_dphist.spark.storage import PathTarget, TableTarget, before_pattern, lies_within
 
 OutputTarget = PathTarget | TableTarget
 
@@ -149,8 +149,9 @@ def _check_places(request: ReleaseRequest) -> None:
     if len(set(names)) < len(names):
         raise ConfigurationError("output, audit and confidential audit must be different places")
     if request.input_path is not None:
+        records = before_pattern(request.input_path)
         for name, path in paths.items():
-            if lies_within(path, request.input_path) or lies_within(request.input_path, path):
+            if lies_within(path, records) or lies_within(records, path):
                 raise ConfigurationError(
                     f"{name} path {path!r} and the input {request.input_path!r} lie in one "
                     "another. Put what is published outside the confidential data."

@@ -163,19 +163,16 @@ class PathTarget(Target):
             if path_exists(self.path):
                 file_system.move(final, replaced)
             file_system.move(staged, final)
-            if file_system.get_file_info(replaced).type != pyarrow.fs.FileType.NotFound:
-                file_system.delete_dir(replaced)
+            _delete(file_system, replaced)
         else:
             # Object stores rename file by file, so Spark's own committer writes the files again.
             copy = self.read_staged(spark).write.format(self.format).options(**self.options)
             copy.mode("overwrite").save(normalised_path(self.path))
-            file_system.delete_dir(staged)
+            _delete(file_system, staged)
 
     def discard(self, spark: SparkSession) -> None:
         """Remove the staging directory, if there is one."""
-        file_system, staged = _resolve(self.staging_path)
-        if path_exists(self.staging_path):
-            file_system.delete_dir(staged)
+        _delete(*_resolve(self.staging_path))
 
     def read(self, spark: SparkSession) -> DataFrame:
         """Read the published directory."""
@@ -293,6 +290,12 @@ def path_exists(path: str) -> bool:
     return bool(file_system.get_file_info(inside).type != pyarrow.fs.FileType.NotFound)
 
 
+def before_pattern(path: str) -> str:
+    """Return the directory that holds all a path with a pattern (``data/*``) can match."""
+    fixed = re.split(r"[*?\[{]", path, maxsplit=1)
+    return path if len(fixed) == 1 else posixpath.dirname(fixed[0]) or "."
+
+
 def lies_within(path: str, directory: str) -> bool:
     """Return whether a path is the directory or lies inside it."""
     (inner_system, inner), (outer_system, outer) = _resolve(path), _resolve(directory)
@@ -307,6 +310,11 @@ def _resolve(path: str) -> tuple[pyarrow.fs.FileSystem, str]:
     if not separator or "/" in scheme:
         return pyarrow.fs.LocalFileSystem(), _absolute(path)
     if scheme == "file":
+        if not rest.startswith("/"):
+            raise ConfigurationError(
+                f"path {path!r} is a relative file: URI. Write file:///absolute/path, or the "
+                "relative path alone."
+            )
         return pyarrow.fs.LocalFileSystem(), _absolute("/" + rest.lstrip("/"))
     if scheme == "dbfs":
         return pyarrow.fs.LocalFileSystem(), _absolute("/dbfs/" + rest.lstrip("/"))
@@ -316,10 +324,18 @@ def _resolve(path: str) -> tuple[pyarrow.fs.FileSystem, str]:
         )
     except (pyarrow.ArrowInvalid, OSError) as error:
         raise ConfigurationError(
-            f"path {path!r} cannot be used by this driver: {error}. Use a local path, hdfs://, "
-            "s3://, gs:// or abfss://, or a table."
+            f"path {path!r} cannot be used by this driver: {str(error).splitlines()[0]}. Use a "
+            "local path, hdfs://, s3://, gs:// or abfss://, or a table."
         ) from None
     return file_system, inside.rstrip("/")
+
+
+def _delete(file_system: pyarrow.fs.FileSystem, inside: str) -> None:
+    kind = file_system.get_file_info(inside).type
+    if kind == pyarrow.fs.FileType.Directory:
+        file_system.delete_dir(inside)
+    elif kind == pyarrow.fs.FileType.File:
+        file_system.delete_file(inside)
 
 
 def _absolute(path: str) -> str:
