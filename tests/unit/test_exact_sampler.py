@@ -322,6 +322,27 @@ def test_a_row_draws_the_same_alone_and_among_others(sampler: Sampler) -> None:
     assert np.array_equal(sampler.sample(Shifted(), 100), together[400:])
 
 
+def test_rejections_are_as_rare_as_stated() -> None:
+    """Below 0.57, worst just above a power of two (docs/sampling.md)."""
+    scales = [*np.geomspace(0.05, 300, 200), *(2.0**k * (1 + 1e-12) for k in range(-3, 12))]
+    worst = 0.0
+    for scale in scales:
+        for sampler in (
+            DiscreteGaussian(Fraction(scale) ** 2),
+            DiscreteLaplace(1 / Fraction(scale)),
+        ):
+            block = 1 << sampler.block_bits
+            z = np.arange(60 * block, dtype=np.float64)
+            gaussian = isinstance(sampler, DiscreteGaussian)
+            weights = np.exp(-((z / scale) ** 2) / 2 if gaussian else -z / scale)
+            accepted = (2 * weights.sum() - 1) / (2 * block * weights[::block].sum())
+            worst = max(worst, 1 - accepted)
+    assert 0.56 < worst < 0.57
+    drawn = DiscreteLaplace(Fraction(1, 1025))
+    _, accepted_rows = drawn._attempt(RandomWords(seed=9), np.arange(100_000), 0)
+    assert 1 - accepted_rows.mean() == pytest.approx(0.567, abs=0.01)
+
+
 @pytest.mark.parametrize("sampler", SMALL + LARGE, ids=str)
 def test_no_block_of_words_is_used_twice(sampler: Sampler) -> None:
     seen: set[tuple[int, int]] = set()
