@@ -166,10 +166,7 @@ class TransformMechanism(Mechanism):
         step_k(n) = max(f(n + k) - f(n), f(n) - f(max(n - k, 0))) covers both neighbours; the
         lattice adds its rounding (``Lattice.budget_upper``). docs/mechanisms.md has the proof.
         """
-        if records_per_unit < 1:
-            raise ConfigurationError(
-                f"records_per_unit must be an integer from 1 on, got {records_per_unit}"
-            )
+        check_records_per_unit(records_per_unit)
         n = within_bounds(count)
         backward = self._step(np.maximum(n - records_per_unit, 0.0), n)
         forward = self._step(n, n + records_per_unit)
@@ -180,18 +177,16 @@ class TransformMechanism(Mechanism):
     ) -> tuple[FloatArray, FloatArray]:
         """Return bounds, in counts, that contain the true count with the stated probability.
 
-        Central interval of the noise on the transformed count, mapped back and clipped at 0: the
-        coverage is exact at every count (up to one lattice step), and no budget is spent.
+        Central interval of the noise on the transformed count, mapped back and clipped at 0, so no
+        budget is spent. The coverage is exact at every count above 0 (up to two lattice steps) and
+        (1 + confidence) / 2 at 0, which only the lower bound can miss.
 
         Raises
         ------
         ConfigurationError
             If the confidence is not strictly between 0 and 1.
         """
-        if not 0 < confidence < 1:
-            raise ConfigurationError(
-                f"confidence must be strictly between 0 and 1, got {confidence!r}"
-            )
+        check_confidence(confidence)
         steps = np.asarray(lattice, dtype=np.int64)
         half_width = self.sigma * float(ndtri(0.5 + confidence / 2))
         return (
@@ -228,4 +223,22 @@ def check_floor(floor: float) -> None:
         raise ConfigurationError(
             f"floor must be a count from 1 to {MAX_COUNT}, got {floor!r}. Below the floor the "
             "error may be relative_error * floor; a larger floor protects small groups better."
+        )
+
+
+def check_records_per_unit(records_per_unit: int) -> None:
+    """Refuse a number of records per privacy unit that is not an integer from 1 on."""
+    if not isinstance(records_per_unit, int | np.integer) or records_per_unit < 1:
+        raise ConfigurationError(
+            f"records_per_unit must be an integer from 1 on, got {records_per_unit!r}. "
+            "It is the most records that one person (the privacy unit) may have in one group."
+        )
+
+
+def check_confidence(confidence: float) -> None:
+    """Refuse a confidence that is not strictly between 0 and 1."""
+    if not 0 < confidence < 1:
+        raise ConfigurationError(
+            f"confidence must be strictly between 0 and 1, got {confidence!r}. "
+            "0.95 asks for intervals that contain the true count 19 times in 20."
         )

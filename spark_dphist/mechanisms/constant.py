@@ -14,8 +14,10 @@ from spark_dphist.mechanisms.base import (
     FloatArray,
     IntArray,
     Mechanism,
+    check_confidence,
     check_floor,
     check_promise,
+    check_records_per_unit,
     within_bounds,
 )
 from spark_dphist.mechanisms.discrete_gaussian import DiscreteGaussian
@@ -94,19 +96,13 @@ class Constant(Mechanism):
 
     def budget(self, count: npt.ArrayLike, records_per_unit: int = 1) -> FloatArray:
         """Return 0: the output does not depend on the data."""
-        if records_per_unit < 1:
-            raise ConfigurationError(
-                f"records_per_unit must be an integer from 1 on, got {records_per_unit}"
-            )
+        check_records_per_unit(records_per_unit)
         return np.zeros(np.shape(count))
 
     def interval(
         self, lattice: npt.ArrayLike, confidence: float = 0.95
     ) -> tuple[FloatArray, FloatArray]:
         """Return the public bounds of a count: nothing narrower is known."""
-        if not 0 < confidence < 1:
-            raise ConfigurationError(
-                f"confidence must be strictly between 0 and 1, got {confidence!r}"
-            )
+        check_confidence(confidence)
         shape = np.shape(lattice)
         return np.zeros(shape), np.full(shape, float(MAX_COUNT))
