@@ -14,7 +14,7 @@ from pyspark.sql.pandas.functions import pandas_udf
 
 from spark_dphist.mechanisms import Mechanism
 from spark_dphist.spark.counts import TRUE_COUNT
-from spark_dphist.spark.group_key import PUBLISHED_COLUMNS, quoted
+from spark_dphist.spark.group_key import CONFIDENTIAL_COLUMNS, PUBLISHED_COLUMNS, quoted
 
 # Stored with the column by formats that keep metadata (Parquet among them).
 CONFIDENTIAL = {"spark_dphist.confidential": "true"}
@@ -48,9 +48,10 @@ def confidential_frame(
 
     realised_rho.__annotations__ = {"count": pd.Series, "return": pd.Series}
     rho = pandas_udf(realised_rho, T.DoubleType())  # type: ignore[call-overload]
+    true_count_column, rho_column = CONFIDENTIAL_COLUMNS
     return noisy.select(
         *[quoted(field.name) for field in fields],
         *PUBLISHED_COLUMNS,
-        F.col(TRUE_COUNT).alias("confidential_true_count", metadata=CONFIDENTIAL),
-        rho(F.col(TRUE_COUNT)).alias("confidential_rho", metadata=CONFIDENTIAL),
+        F.col(TRUE_COUNT).alias(true_count_column, metadata=CONFIDENTIAL),
+        rho(F.col(TRUE_COUNT)).alias(rho_column, metadata=CONFIDENTIAL),
     )

@@ -18,6 +18,15 @@ from spark_dphist.errors import ConfigurationError, did_you_mean
 
 RESERVED_PREFIX = "__dphist_"
 PUBLISHED_COLUMNS = ("noisy_count", "lower", "upper")
+CONFIDENTIAL_COLUMNS = ("confidential_true_count", "confidential_rho")
+# The audit adds the budgets at and around the released count.
+_RESERVED = (
+    *PUBLISHED_COLUMNS,
+    *CONFIDENTIAL_COLUMNS,
+    "rho_at_noisy_count",
+    "rho_lower",
+    "rho_upper",
+)
 
 _MENDS: dict[type[T.DataType], str] = {
     T.FloatType: "Equal floats need not be the same group: cast to decimal, or bin it to integers.",
@@ -66,7 +75,7 @@ def key_fields(schema: T.StructType, columns: Sequence[str], source: str) -> lis
             )
         if names.count(name) > 1:
             raise ConfigurationError(f"{source} has two columns named {name!r}: rename one of them")
-        if name.lower() in PUBLISHED_COLUMNS or name.lower().startswith(RESERVED_PREFIX):
+        if name.lower() in _RESERVED or name.lower().startswith(RESERVED_PREFIX):
             raise ConfigurationError(
                 f"group column {name!r} has a name the release itself uses. Rename the column."
             )
@@ -88,6 +97,11 @@ def check_key_type(field: T.StructField) -> None:
                 f"CAST({field.name} AS STRING COLLATE UTF8_BINARY), or normalise it first."
             )
         return
+    if isinstance(kind, T.DecimalType) and kind.scale < 0:
+        raise ConfigurationError(
+            f"group column {field.name!r} is a decimal of negative scale ({kind.scale}), whose "
+            f"text Spark leaves NULL. Cast it to decimal({kind.precision - kind.scale}, 0)."
+        )
     if _encoder(kind) is not None:
         return
     mend = next((text for known, text in _MENDS.items() if isinstance(kind, known)), None)

@@ -11,10 +11,13 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from spark_dphist.errors import ConfigurationError, did_you_mean
+from spark_dphist.spark.failures import condition_of
 from spark_dphist.spark.group_key import quoted
 
 _INTEGER_BITS: dict[type[T.DataType], int] = {
@@ -140,11 +143,15 @@ class _ProductKeys(KeySet):
     values: tuple[tuple[Any, ...], ...]
 
     def to_spark(self, spark: SparkSession, fields: Sequence[T.StructField]) -> DataFrame:
-        singles = [
+        # The longest list is spread over the executors and the others are sent to it: a product of
+        # the lists' partitions would have far too many.
+        lists = sorted(zip(fields, self._distinct(fields), strict=True), key=_length, reverse=True)
+        first, *others = [
             spark.createDataFrame([(value,) for value in values], _nullable_schema([field]))
-            for field, values in zip(fields, self._distinct(fields), strict=True)
+            for field, values in lists
         ]
-        return reduce(lambda left, right: left.crossJoin(right), singles)
+        product = reduce(lambda left, right: left.crossJoin(F.broadcast(right)), others, first)
+        return product.select(*[quoted(field.name) for field in fields])
 
     def size(self, spark: SparkSession, fields: Sequence[T.StructField]) -> int:
         return math.prod(len(values) for values in self._distinct(fields))
@@ -169,7 +176,15 @@ class _TableKeys(KeySet):
         return self._keys(spark).size(spark, fields)
 
     def _keys(self, spark: SparkSession) -> KeySet:
-        return KeySet.from_dataframe(spark.table(self.table))
+        try:
+            keys = spark.table(self.table)
+            _ = keys.schema
+        except PySparkException as error:
+            raise ConfigurationError(
+                f"the key set table {self.table!r} cannot be read ({condition_of(error)}). Check "
+                "its name and your permissions."
+            ) from None
+        return KeySet.from_dataframe(keys)
 
 
 @dataclass(frozen=True)
@@ -188,10 +203,20 @@ class _DataFrameKeys(KeySet):
         return self.keys.select(*[quoted(field.name) for field in fields])
 
     def size(self, spark: SparkSession, fields: Sequence[T.StructField]) -> int:
-        distinct = self.to_spark(spark, fields).distinct().count()
+        try:
+            distinct = self.to_spark(spark, fields).distinct().count()
+        except PySparkException as error:
+            raise ConfigurationError(
+                f"the key set cannot be evaluated ({condition_of(error)}). Store it as a table and "
+                "use that."
+            ) from None
         if distinct == 0:
             raise ConfigurationError("the key set is empty: it must hold at least one group")
         return distinct
+
+
+def _length(listed: tuple[T.StructField, list[Any]]) -> int:
+    return len(listed[1])
 
 
 def _check_names(columns: Sequence[str], fields: Sequence[T.StructField]) -> None:
@@ -229,7 +254,7 @@ def key_value(field: T.StructField, value: Any) -> Any:
         return None
     try:
         return _convert(field.dataType, value)
-    except (ValueError, TypeError, decimal.InvalidOperation) as error:
+    except (ValueError, TypeError, decimal.DecimalException) as error:
         reason = str(error) if type(error) is ValueError else "it is not of that type"
         raise ConfigurationError(
             f"key set column {field.name!r} has type {field.dataType.simpleString()}, got the "
@@ -253,21 +278,30 @@ def _convert(kind: T.DataType, value: Any) -> Any:
         return _decimal(value, kind)
     if isinstance(kind, T.BinaryType):
         return bytes.fromhex(value) if isinstance(value, str) else bytes(_exactly(value, bytes))
-    return _exactly(value, str)
+    return _text(value)
 
 
 def _exactly(value: Any, kind: type) -> Any:
-    if not isinstance(value, kind):
+    # Subclasses (of numpy, pandas or an enumeration) need not mean the same to Spark.
+    if type(value) is not kind:
         raise ValueError(f"expected {kind.__name__}")
     return value
 
 
+def _text(value: Any) -> str:
+    text: str = _exactly(value, str)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("half of a surrogate pair is no text") from None
+    return text
+
+
 def _integer(value: Any, bits: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError("expected int")
+    _exactly(value, int)
     if not -(2 ** (bits - 1)) <= value < 2 ** (bits - 1):
         raise ValueError(f"expected at most {bits} bits")
-    return value
+    return int(value)
 
 
 def _timestamp(value: Any, aware: bool) -> datetime.datetime:
@@ -281,7 +315,8 @@ def _timestamp(value: Any, aware: bool) -> datetime.datetime:
 def _decimal(value: Any, kind: T.DecimalType) -> decimal.Decimal:
     if isinstance(value, bool | float):
         raise ValueError("expected text or an int, as binary floats are not exact decimals")
-    with decimal.localcontext(prec=60):
+    with decimal.localcontext(prec=60) as context:
+        context.traps[decimal.Inexact] = True
         exact = decimal.Decimal(value)
         scaled = exact.scaleb(kind.scale)
         if not exact.is_finite() or scaled != scaled.to_integral_value():

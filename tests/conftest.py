@@ -1,0 +1,117 @@
+"""One Spark session for the whole suite, started when the first test asks for it.
+
+``SPARK_DPHIST_TEST_CONNECT=1`` makes it a Spark Connect session, whose server runs in this process.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ON_CONNECT = os.environ.get("SPARK_DPHIST_TEST_CONNECT") == "1"
+
+_SPARK_TESTS = Path(__file__).parent / "spark"
+_LOG4J = """\
+rootLogger.level = info
+rootLogger.appenderRef.file.ref = file
+appender.file.type = File
+appender.file.name = file
+appender.file.fileName = {file}
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d %p %c: %m%n%ex
+"""
+
+
+class SessionSettings(Protocol):
+    """Sets SQL settings of the session for the length of a ``with`` block."""
+
+    def __call__(self, values: dict[str, str]) -> AbstractContextManager[None]: ...
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(_SPARK_TESTS):
+            item.add_marker(pytest.mark.spark)
+
+
+@pytest.fixture(scope="session")
+def event_log_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("event_log")
+
+
+@pytest.fixture(scope="session")
+def driver_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return where the JVM logs to, instead of the screen."""
+    return tmp_path_factory.mktemp("driver_log") / "driver.log"
+
+
+@pytest.fixture(scope="session")
+def spark(
+    tmp_path_factory: pytest.TempPathFactory, event_log_directory: Path, driver_log: Path
+) -> Iterator[SparkSession]:
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    log4j = tmp_path_factory.mktemp("log4j") / "log4j2.properties"
+    log4j.write_text(_LOG4J.format(file=driver_log))
+    java_options = f"-Dlog4j2.configurationFile={log4j.as_uri()} -Dderby.system.home={log4j.parent}"
+    settings = {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.extraJavaOptions": java_options,
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.dir": event_log_directory.as_uri(),
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.rolling.enabled": "false",
+        "spark.log.level": "INFO",
+        "spark.sql.shuffle.partitions": "4",
+        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    builder = SparkSession.builder.appName("spark_dphist tests")
+    builder = builder.remote("local[2]") if ON_CONNECT else builder.master("local[2]")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    with warnings.catch_warnings():
+        # The Connect client sets them on its own server at start, and then once more, in vain.
+        warnings.filterwarnings("ignore", message="Failed to set", category=UserWarning)
+        session = builder.getOrCreate()
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def classic_only() -> None:
+    """Skip what looks into Spark's own logs, which a Connect server keeps to itself."""
+    if ON_CONNECT:
+        pytest.skip("a Spark Connect client has no event log, driver log or settings at start")
+
+
+@pytest.fixture
+def settings(spark: SparkSession) -> SessionSettings:
+    @contextmanager
+    def changed(values: dict[str, str]) -> Iterator[None]:
+        before = {name: spark.conf.get(name, None) for name in values}
+        for name, value in values.items():
+            spark.conf.set(name, value)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    spark.conf.unset(name)
+                else:
+                    spark.conf.set(name, value)
+
+    return changed
