@@ -83,28 +83,16 @@ def policy_cost(
     parameters
         Further public parameters for the record, beside the mechanism's own.
     """
-    recorded = {**parameters, **mechanism.parameters()}
-    epsilon = mechanism.pure_epsilon(unit.max_records)
-    if epsilon is not None:
-        return PolicyCost.from_pure_epsilon(
-            epsilon,
-            mechanism.name,
-            recorded,
-            privacy_unit=unit.name,
-            records_per_unit=unit.max_records,
-        )
-    at_least = [(count, unit.rho_at_least_upper(mechanism, count)) for count in STANDARD_COUNTS]
-    falling = np.minimum.accumulate([rho for _, rho in at_least])
-    worst = Rho.upper(unit.worst_case_rho_upper(mechanism))
+    # A bound for smaller groups holds for larger ones too.
+    at_least = np.minimum.accumulate(unit.rho_at_least_upper(mechanism, [0, *STANDARD_COUNTS]))
+    worst, *falling = (Rho.upper(float(rho)) for rho in at_least)
     return PolicyCost(
         worst,
         mechanism.name,
-        recorded,
+        {**parameters, **mechanism.parameters()},
         privacy_unit=unit.name,
         records_per_unit=unit.max_records,
-        at_least=tuple(
-            (count, min(worst, Rho.upper(float(rho))))
-            for (count, _), rho in zip(at_least, falling, strict=True)
-        ),
+        at_least=tuple(zip(STANDARD_COUNTS, falling, strict=True)),
         noise=noise_family(mechanism),
+        pure_epsilon=mechanism.pure_epsilon(unit.max_records),
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from spark_dphist.accounting.conversions import pure_to_rho_upper
 from spark_dphist.errors import ConfigurationError
 from spark_dphist.mechanisms import Mechanism
 
@@ -59,8 +60,11 @@ class PrivacyUnit:
         """The unit in words, as an audit states it."""
         if self.column is None:
             return "record"
-        counted = "groups, counted once in each" if self.distinct else "records"
-        return f"all records of one {self.column!r}, of which at most {self.max_records} {counted}"
+        if self.distinct:
+            counted = f"counted once in each of at most {self.max_records} groups"
+        else:
+            counted = f"of which at most {self.max_records} are counted"
+        return f"all records of one {self.column!r}, {counted}"
 
     @property
     def records_per_group(self) -> int:
@@ -69,26 +73,42 @@ class PrivacyUnit:
 
     def worst_case_rho_upper(self, mechanism: Mechanism) -> float:
         """Bound what the release costs one unit, in rho, whatever the data."""
-        return self.rho_at_least_upper(mechanism, 0)
+        return float(self.rho_at_least_upper(mechanism, [0])[0])
 
-    def rho_at_least_upper(self, mechanism: Mechanism, count: int) -> float:
-        """Bound the cost of a unit all of whose records lie in groups of at least ``count``.
+    def rho_at_least_upper(
+        self, mechanism: Mechanism, count: npt.ArrayLike
+    ) -> npt.NDArray[np.float64]:
+        """Bound the cost, in rho, of a unit all of whose records lie in groups of at least a count.
+
+        Parameters
+        ----------
+        mechanism
+            The mechanism, calibrated.
+        count
+            Sizes of groups, shape (counts,); the bound is returned for each.
 
         Notes
         -----
-        A unit with k records has k_1 + k_2 + ... = k of them in its groups. The groups' noise is
+        A unit with k records has k_1 + k_2 + ... <= k of them in its groups. The groups' noise is
         independent, so their budgets add, and with s(j) = sup over n >= count of v_j(n),
         sum s(k_i) <= k max_j s(j) / j. For j records v_j(n) is greatest at ``count`` or at the
-        count nearest to j above it (docs/privacy-unit.md).
+        count nearest to j above it. The bound never exceeds k**2 v(1), nor the zCDP budget of a
+        mechanism's pure epsilon (docs/privacy-unit.md).
         """
+        counts = np.asarray(count, dtype=np.int64)
+        k, single = self.max_records, float(mechanism.budget(0))
         ends = _block_ends(self.records_per_group)
         starts = np.append(1, ends[:-1] + 1)
-        greatest = [
-            np.max(mechanism.budget([count, max(count, int(end))], int(end))) for end in ends
-        ]
-        # s rises with j, so within a block s(j) / j <= s(end) / start.
-        ratio = float(np.max(np.array(greatest) / starts))
-        return self.max_records * ratio * (1 + 2.0**-50)
+        ratio = np.zeros(counts.shape)
+        for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+            greatest = np.maximum(
+                mechanism.budget(counts, end), mechanism.budget(np.maximum(counts, end), end)
+            )
+            # s rises with j, so s(j) / j <= s(end) / start within a block; and s(j) <= j**2 v(1).
+            ratio = np.maximum(ratio, np.minimum(greatest / start, end * single))
+        bound = k * ratio * (1 + 2.0**-50)
+        epsilon = mechanism.pure_epsilon(k)
+        return bound if epsilon is None else np.minimum(bound, pure_to_rho_upper(epsilon))
 
 
 def _block_ends(k: int) -> npt.NDArray[np.int64]:

@@ -34,13 +34,31 @@ def unit_field(schema: T.StructType, unit: PrivacyUnit, source: str) -> T.Struct
     if unit.column is None:
         return None
     names = [field.name for field in schema.fields]
-    if names.count(unit.column) != 1:
+    same = [name for name in names if name.lower() == unit.column.lower()]
+    if unit.column not in names:
         raise ConfigurationError(
             f"privacy unit column {unit.column!r} is not a column of {source}. "
             f"{did_you_mean(unit.column, names)}"
         )
+    if len(same) > 1:
+        raise ConfigurationError(
+            f"{source} has several columns named {' and '.join(map(repr, same))}, which Spark does "
+            "not tell apart: rename all but the one that identifies the privacy unit"
+        )
+    if unit.column.lower().startswith(RESERVED_PREFIX):
+        raise ConfigurationError(
+            f"privacy unit column {unit.column!r} has a name the release itself uses. Rename the "
+            "column."
+        )
     field = schema[unit.column]
-    check_key_type(field)
+    try:
+        check_key_type(field)
+    except ConfigurationError as error:
+        # The mend for a group column is the mend here too.
+        raise ConfigurationError(
+            f"privacy unit column {unit.column!r} has type {field.dataType.simpleString()}, which "
+            f"cannot identify a unit, as it cannot be a group key either: {error}"
+        ) from None
     return field
 
 
