@@ -46,8 +46,7 @@ FIELDS = [
 ]
 
 fragments = st.sampled_from(
-    ["", "N", "s1:", "s0:", "i1:1", "v1;", "m2;", ";", ":", ",", "0", "1", "2", "-", "null"]
-    + list('\0\n`"\\ é\U0001d11e\u0301')
+    [*"N;:,012-\0\n`\"\\ é\U0001d11e\u0301", "", "s1:", "s0:", "i1:1", "v1;", "m2;", "null"]
 )
 adversarial_text = st.lists(fragments, max_size=4).map("".join)
 decimals = {
