@@ -23,7 +23,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from spark_dphist.mechanisms import ShiftedLog
-from spark_dphist.release import ReleaseRequest, new_release_id, run_release
+from spark_dphist.release import run_release
+from spark_dphist.request import ReleaseRequest, new_release_id
 from spark_dphist.spark.key_set import KeySet
 from spark_dphist.spark.storage import PathTarget
 
