@@ -36,7 +36,8 @@ class Reading:
 
 def noise_family(mechanism: Mechanism) -> NoiseFamily:
     """Return what is known of a mechanism's noise beyond its rho (see ``PolicyCost``)."""
-    if isinstance(mechanism, TransformMechanism):
+    # Without noise there is nothing to lose, and Gaussian noise that costs nothing says as much.
+    if isinstance(mechanism, TransformMechanism) or mechanism.noise is None:
         return "gaussian"
     return "zcdp" if mechanism.pure_epsilon() is None else "pure"
 

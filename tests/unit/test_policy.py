@@ -129,3 +129,5 @@ def test_a_constant_release_is_free():
     assert (reading.rho, reading.epsilon) == (0.0, 0.0)
     assert 0.5 <= reading.attacker_accuracy < 0.5 + 1e-9
     assert policy_cost(ALL["constant"], UNITS[1], {}).rho_upper == Rho(0)
+    costs = [policy_cost(ALL[name], PrivacyUnit(), {}) for name in ("constant", "linear log")]
+    assert tight_epsilon_upper(costs, 1e-6) == tight_epsilon_upper(costs[1:], 1e-6)
