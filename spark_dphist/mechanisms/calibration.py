@@ -13,7 +13,7 @@ from scipy.special import erfinv
 
 from spark_dphist.errors import ConfigurationError
 from spark_dphist.mechanisms.lattice import SIGMA_RANGE
-from spark_dphist.mechanisms.pieces import FloatArray, Lognormal
+from spark_dphist.mechanisms.pieces import FloatArray
 
 # Where the promise binds in the limit of large counts, sigma is chosen such that at most this many
 # counts have to be looked at one by one; it costs some 1e-9 of sigma.
@@ -38,17 +38,12 @@ class Promising(Protocol):
         ...
 
     @property
-    def lognormal(self) -> Lognormal:
-        """The distribution that the estimate follows at large counts."""
-        ...
-
-    @property
     def tail_start(self) -> int:
-        """A count from which on ``tail_excess_upper(x) / x`` does not rise with x."""
+        """A count, not below the floor, from which on ``tail_error_upper`` holds."""
         ...
 
-    def tail_excess_upper(self, count: float) -> float:
-        """Bound what the estimate's error exceeds the lognormal's by, rounded or not, from 0 up."""
+    def tail_error_upper(self, count: int) -> float:
+        """Bound count * (error / x), rounded or not, over all integers x from this count on."""
         ...
 
     def find_violation_below_tail(self, allowed_error: float) -> float | None:
@@ -166,7 +161,8 @@ def _solve(
     def excess(parameter: float) -> float:
         mechanism = make(parameter)
         ratio = worst_error(mechanism, counts) / np.maximum(counts, mechanism.floor)
-        tail = tail_ratio_upper(mechanism, _last_single_count(mechanism))
+        last = _last_single_count(mechanism)
+        tail = mechanism.tail_error_upper(last) / last
         allowed = relative_error * (1 - margins * promise_margin(mechanism.sigma))
         return max(float(np.max(ratio)), tail) / allowed - 1
 
@@ -184,7 +180,7 @@ def find_violation(mechanism: Promising, relative_error: float) -> float | None:
 
     None is a proof for every integer count, without an upper limit, and for both the estimate and
     its nearest integer: below ``tail_start`` by the mechanism's own search, then one by one, and by
-    ``tail_ratio_upper`` from some count on.
+    ``tail_error_upper`` from some count on.
     """
     allowed = relative_error * (1 - promise_margin(mechanism.sigma))
     violation = mechanism.find_violation_below_tail(allowed)
@@ -192,7 +188,7 @@ def find_violation(mechanism: Promising, relative_error: float) -> float | None:
         return violation
     start, last = mechanism.tail_start, _last_single_count(mechanism)
     end, span = start, 1
-    while tail_ratio_upper(mechanism, end) >= allowed:
+    while mechanism.tail_error_upper(end) >= allowed * end:
         if end >= last:
             return float(end)
         end, span = min(start + span, last), 2 * span
@@ -200,18 +196,6 @@ def find_violation(mechanism: Promising, relative_error: float) -> float | None:
     ratio = worst_error(mechanism, counts) / counts
     failed = ratio >= allowed
     return float(counts[np.argmax(ratio)]) if np.any(failed) else None
-
-
-def tail_ratio_upper(mechanism: Promising, count: int) -> float:
-    """Bound the error relative to x, rounded or not, at every integer x from this count on.
-
-    The lognormal's error is relative_error * (x + shift), rounding adds at most
-    ``rounding_surplus_upper``, and the mechanism's own excess over it falls relative to x.
-    """
-    law = mechanism.lognormal
-    location = count + law.shift
-    error = law.relative_error * location + law.rounding_surplus_upper(location)
-    return (error + mechanism.tail_excess_upper(float(count))) / count
 
 
 def _last_single_count(mechanism: Promising) -> int:

@@ -149,13 +149,20 @@ class LinearLog(TransformMechanism):
         """The first integer count from both the floor and the knee on."""
         return math.ceil(max(self.floor, self.knee))
 
-    def tail_excess_upper(self, count: float) -> float:
-        """Bound what the decoder's part below the knee adds to a lognormal estimate's error."""
-        x, law = np.array([count]), self.lognormal
+    def tail_error_upper(self, count: int) -> float:
+        """See ``calibration.Promising``.
+
+        The error of a lognormal estimate is proportional to the count; what rounding may add to it
+        and what the decoder's part below the knee adds both fall relative to the count
+        (docs/mechanisms.md).
+        """
+        x, law = np.array([count], dtype=np.float64), self.lognormal
         below, above = mean_rounded_error(lambda x: (Segment(0.0, math.inf, law, x),), x)
-        excess = self.expected_absolute_error(x) - law.relative_error * x
+        plain = law.relative_error * x
+        excess = self.expected_absolute_error(x) - plain
         excess_rounded = self.expected_absolute_error(x, rounded=True) - (below + above)
-        return max(0.0, float(excess[0]), float(excess_rounded[0]))
+        added = max(0.0, float(excess[0]), float(excess_rounded[0]))
+        return float(plain[0]) + law.rounding_surplus_upper(count) + added
 
     def find_violation_below_tail(self, allowed_error: float) -> float | None:
         """Search the counts up to the knee, then look at the last one up to the floor."""

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from spark_dphist.mechanisms.calibration import Promising, worst_error
-from spark_dphist.mechanisms.pieces import FloatArray, Normal
+from spark_dphist.mechanisms.pieces import FloatArray, Lognormal, Normal
 
 _FIRST_RANGES = 256
 # When the promise is broken anyway, ranges that cannot hold an error larger by this are dropped.
@@ -22,6 +22,11 @@ class LinearThenLogarithmic(Promising, Protocol):
     @property
     def knee(self) -> float:
         """Where the transform turns from linear to logarithmic, in counts."""
+        ...
+
+    @property
+    def lognormal(self) -> Lognormal:
+        """The distribution of the estimate above the knee."""
         ...
 
 

@@ -153,9 +153,14 @@ class ShiftedLog(TransformMechanism):
         """The floor, as an integer count."""
         return math.ceil(self.floor)
 
-    def tail_excess_upper(self, count: float) -> float:
-        """Return 0: clipping only lowers the error."""
-        return 0.0
+    def tail_error_upper(self, count: int) -> float:
+        """See ``calibration.Promising``: the error and what rounding may add, which both fall.
+
+        Relative to the count, the error of every single draw of the noise falls with the count
+        (docs/mechanisms.md).
+        """
+        surplus = self.lognormal.rounding_surplus_upper(count + self.shift)
+        return float(self.expected_absolute_error(count)) + surplus
 
     def find_violation_below_tail(self, allowed_error: float) -> float | None:
         """Look at the last count up to the floor, where the error is largest below it."""
