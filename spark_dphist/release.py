@@ -37,6 +37,7 @@ from spark_dphist.spark.group_key import (
     quoted,
 )
 from spark_dphist.spark.noise import add_noise
+from spark_dphist.spark.unlogged import unlogged
 from spark_dphist.streams import ReleaseKey
 
 Step = Callable[[str], None]
@@ -112,7 +113,8 @@ def run_release(
     release_key = ReleaseKey.generate() if key is None else key
     try:
         on_step(f"counting {size:,} groups and adding noise")
-        _stage_counts(spark, request, fields, release_key)
+        with unlogged():
+            _stage_counts(spark, request, fields, release_key)
         on_step("reading the stored release back and auditing it")
         audit = _stage_audit(spark, request, fields, size, fixed_key=release_key.is_fixed)
     except BaseException as error:

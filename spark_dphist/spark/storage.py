@@ -121,7 +121,7 @@ class PathTarget(Target):
         """Write the DataFrame to the staging directory."""
         writer = frame.write.format(self.format).options(**self.options)
         # The number of files must not depend on the session's settings or the data.
-        writer.option("maxRecordsPerFile", 0).mode("errorifexists").save(self.staging_path)
+        writer.option("maxRecordsPerFile", 0).mode("error").save(self.staging_path)
         if not path_exists(self.staging_path):
             raise ReleaseError(
                 f"Spark wrote {self.staging_path!r} where this driver cannot see it. Give the "
@@ -234,7 +234,7 @@ class TableTarget(Target):
     def stage(self, frame: DataFrame) -> None:
         """Write the DataFrame to the staging table."""
         writer = frame.write.format(self.format).options(**self.options)
-        writer.option("maxRecordsPerFile", 0).mode("errorifexists").saveAsTable(self.staging_table)
+        writer.option("maxRecordsPerFile", 0).mode("error").saveAsTable(self.staging_table)
 
     def stage_arrow(self, spark: SparkSession, table: pyarrow.Table) -> None:
         """Write the table to the staging table."""
