@@ -111,6 +111,10 @@ class KeySet(ABC):
     def size(self, spark: SparkSession, fields: Sequence[T.StructField]) -> int:
         """Return the number of distinct groups; may run a job on the (public) key set."""
 
+    def rows(self, spark: SparkSession, fields: Sequence[T.StructField]) -> int:
+        """Return the number of groups, duplicates counted where counting without is dearer."""
+        return self.size(spark, fields)
+
 
 @dataclass(frozen=True)
 class _ListedKeys(KeySet):
@@ -175,6 +179,9 @@ class _TableKeys(KeySet):
     def size(self, spark: SparkSession, fields: Sequence[T.StructField]) -> int:
         return self._keys(spark).size(spark, fields)
 
+    def rows(self, spark: SparkSession, fields: Sequence[T.StructField]) -> int:
+        return self._keys(spark).rows(spark, fields)
+
     def _keys(self, spark: SparkSession) -> KeySet:
         try:
             keys = spark.table(self.table)
@@ -203,20 +210,22 @@ class _DataFrameKeys(KeySet):
         return self.keys.select(*[quoted(field.name) for field in fields])
 
     def size(self, spark: SparkSession, fields: Sequence[T.StructField]) -> int:
+        return self._count(self.to_spark(spark, fields).distinct())
+
+    def rows(self, spark: SparkSession, fields: Sequence[T.StructField]) -> int:
+        return self._count(self.to_spark(spark, fields))
+
+    def _count(self, keys: DataFrame) -> int:
         try:
-            distinct = self.to_spark(spark, fields).distinct().count()
+            count = keys.count()
         except PySparkException as error:
             raise ConfigurationError(
                 f"the key set cannot be evaluated ({condition_of(error)}). Store it as a table and "
                 "use that."
             ) from None
-        if distinct == 0:
+        if count == 0:
             raise ConfigurationError("the key set is empty: it must hold at least one group")
-        return distinct
-
-
-def _length(listed: tuple[T.StructField, list[Any]]) -> int:
-    return len(listed[1])
+        return count
 
 
 def _check_names(columns: Sequence[str], fields: Sequence[T.StructField]) -> None:
