@@ -228,6 +228,10 @@ class _DataFrameKeys(KeySet):
         return count
 
 
+def _length(listed: tuple[T.StructField, list[Any]]) -> int:
+    return len(listed[1])
+
+
 def _check_names(columns: Sequence[str], fields: Sequence[T.StructField]) -> None:
     expected = [field.name for field in fields]
     for name in columns:
