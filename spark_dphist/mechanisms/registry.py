@@ -11,6 +11,7 @@ from spark_dphist.mechanisms.base import Mechanism
 from spark_dphist.mechanisms.constant import Constant
 from spark_dphist.mechanisms.fixed_noise import FixedGaussian, FixedLaplace
 from spark_dphist.mechanisms.linear_log import LinearLog
+from spark_dphist.mechanisms.refuted import REFUSED
 from spark_dphist.mechanisms.shifted_log import ShiftedLog
 
 
@@ -31,8 +32,10 @@ def check_options(name: str, options: Mapping[str, Any]) -> None:
     Raises
     ------
     ConfigurationError
-        If not, with the nearest names.
+        If not, with the nearest names; or if it is known to protect nobody (``refuted``).
     """
+    if name in REFUSED:
+        raise ConfigurationError(REFUSED[name])
     known = calibrators()
     if name not in known:
         raise ConfigurationError(f"mechanism {name!r} is unknown. {did_you_mean(name, known)}")
