@@ -1,0 +1,70 @@
+"""The README's examples do what it says."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from spark_dphist.config import load_configuration, parse_configuration
+from spark_dphist.plan import make_plan
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def code_blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+
+
+@pytest.fixture
+def flights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "data").mkdir()
+    origins = ["EWR"] * 300 + ["JFK"] * 200 + ["SFO"] * 10
+    pd.DataFrame({"origin": origins}).to_parquet(tmp_path / "data" / "flights.parquet")
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("flights", "spark")
+def test_the_notebook_example_releases_the_declared_groups() -> None:
+    (example,) = code_blocks("python")
+    assert len(example.strip().splitlines()) <= 16
+
+    names: dict[str, object] = {}
+    exec(compile(example, "README.md", "exec"), names)  # noqa: S102 - the README's own code
+
+    released = {row["origin"]: row for row in names["release"].counts.collect()}  # type: ignore[attr-defined]
+    assert set(released) == {"EWR", "JFK", "LGA"}
+    assert 200 < released["EWR"]["noisy_count"] < 400
+    assert released["LGA"]["lower"] == 0
+
+
+def test_the_configuration_example_is_valid_and_says_what_it_costs() -> None:
+    (example,) = code_blocks("toml")
+
+    plan = make_plan(parse_configuration(tomllib.loads(example), "README.md"))
+
+    assert plan.mechanism.name == "linear_log"
+    assert plan.privacy_unit.max_records == 20
+
+
+def test_the_table_of_budgets_is_what_plan_computes() -> None:
+    heading, *rows = re.findall(
+        r"^\| (records in the group|[\d,]+) \|(.*)\|$", README, re.MULTILINE
+    )
+    names = re.findall(r"`(\w+)`", heading[1])
+    assert names == ["fixed_gaussian", "shifted_log", "linear_log"]
+    content = load_configuration(ROOT / "conf" / "flights.toml").model_dump(exclude_unset=True)
+    rows = [row for row in rows if len(row[1].split("|")) == len(names)]
+    assert len(rows) == 4
+    for column, name in enumerate(names):
+        content["mechanism"] = {"name": name, "relative_error": 0.1, "floor": 50.0}
+        mechanism = make_plan(parse_configuration(content, "flights")).mechanism
+        for count, cells in rows:
+            shown = float(cells.split("|")[column])
+            assert float(mechanism.budget(int(count.replace(",", "")))) == pytest.approx(
+                shown, rel=5e-3
+            )
