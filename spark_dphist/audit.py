@@ -10,12 +10,14 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from importlib.metadata import version
 from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
@@ -24,6 +26,8 @@ from spark_dphist.errors import ReleaseError
 from spark_dphist.mechanisms import Mechanism
 
 BUDGET_COLUMNS = ("rho_at_noisy_count", "rho_lower", "rho_upper")
+# What the audit says of each group beside what was released.
+AUDIT_COLUMNS = (*BUDGET_COLUMNS, "expected_bias")
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,7 @@ class AuditHeader:
 
     ``worst_case_rho`` bounds the budget of every privacy unit, whatever the data; ``epsilon`` is
     its (epsilon, delta) reading and ``attacker_accuracy`` the best membership guess at even odds.
+    docs/audit.md describes every field.
     """
 
     release_id: str
@@ -42,6 +47,7 @@ class AuditHeader:
     group_columns: list[str]
     key_set_size: int
     key_set_digest: str
+    counts_digest: str
     mechanism: str
     parameters: str
     relative_error: float | None
@@ -56,6 +62,8 @@ class AuditHeader:
     delta: float
     epsilon: float
     attacker_accuracy: float
+    least_rho_at_noisy_count: float
+    greatest_rho_at_noisy_count: float
     dataset: str | None
     fixed_release_key: bool
     versions: str
@@ -91,16 +99,27 @@ _ARROW_TYPES = {
 class PublicAudit:
     """The public audit of one release.
 
-    ``groups`` has one row for each group: its key, ``noisy_count``, ``lower``, ``upper``,
-    ``rho_at_noisy_count`` (the budget at the released count) and ``rho_lower``, ``rho_upper``
-    (the budget over the interval, so they bracket the realised one with the same confidence).
+    ``groups`` has one row for each group: its key, ``noisy_count``, ``lower``, ``upper`` and
+    ``AUDIT_COLUMNS``; see ``audit_columns``. It is None where there are more groups than the
+    driver collects: the audit is then in storage alone (``Release.audit_table``).
     """
 
     header: AuditHeader
-    groups: pa.Table
+    groups: pa.Table | None
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return the groups as pandas, integer keys with NULLs kept integers."""
+        """Return the groups as pandas, integer keys with NULLs kept integers.
+
+        Raises
+        ------
+        ReleaseError
+            If the groups were not collected.
+        """
+        if self.groups is None:
+            raise ReleaseError(
+                f"the audit has {self.header.key_set_size:,} groups, more than were to be "
+                "collected. Read the stored table, or raise max_collected_groups."
+            )
         integers = {
             pa.int64(): pd.Int64Dtype(),
             pa.int32(): pd.Int32Dtype(),
@@ -111,51 +130,140 @@ class PublicAudit:
         return frame
 
 
-def audit_groups(released: pa.Table, mechanism: Mechanism, records_per_unit: int) -> pa.Table:
-    """Add the budget columns to the released table.
+@dataclass(frozen=True)
+class AuditSummary:
+    """What a header says of all released rows together.
+
+    ``rows`` and ``groups`` are the numbers of rows and of distinct keys; the digests are those of
+    ``combined_digest``; the budgets are in rho.
+    """
+
+    rows: int
+    groups: int
+    key_set_digest: str
+    counts_digest: str
+    least_rho_at_noisy_count: float
+    greatest_rho_at_noisy_count: float
+
+    def check_complete(self, declared: int) -> None:
+        """Stop a release in which a group is missing, extra or there twice.
+
+        Raises
+        ------
+        ReleaseError
+            With the numbers of rows and groups, which are public.
+        """
+        if not self.rows == self.groups == declared:
+            raise ReleaseError(
+                f"the stored release has {self.rows} rows for {self.groups} groups, but "
+                f"{declared} groups were declared. Nothing was published."
+            )
+
+
+def audit_columns(
+    noisy_count: npt.NDArray[Any],
+    lower: npt.NDArray[Any],
+    upper: npt.NDArray[Any],
+    mechanism: Mechanism,
+    records_per_group: int,
+) -> dict[str, npt.NDArray[np.float64]]:
+    """Compute ``AUDIT_COLUMNS`` from released numbers and public policy alone.
+
+    Parameters
+    ----------
+    noisy_count, lower, upper
+        As released, shape (groups,), int64 or float64; negative estimates count as 0.
+    mechanism, records_per_group
+        Public policy.
+
+    Returns
+    -------
+    dict
+        float64 arrays of shape (groups,): ``rho_at_noisy_count`` (the budget at the released count,
+        rho), ``rho_lower`` and ``rho_upper`` (its bounds over the interval, so that they bracket
+        the realised budget with the interval's confidence) and ``expected_bias`` (E(estimate)
+        minus the count, in counts, before rounding, if the count were the released one).
+    """
+    noisy, low, high = (
+        np.maximum(values.astype(np.float64), 0.0) for values in (noisy_count, lower, upper)
+    )
+    nearest = np.rint(noisy)
+    least, greatest = mechanism.budget_over(low, high, records_per_group)
+    values = (
+        mechanism.budget(nearest, records_per_group),
+        least,
+        greatest,
+        mechanism.expected_bias(nearest),
+    )
+    return dict(zip(AUDIT_COLUMNS, values, strict=True))
+
+
+def audit_groups(released: pa.Table, mechanism: Mechanism, records_per_group: int) -> pa.Table:
+    """Add ``AUDIT_COLUMNS`` to the released table.
 
     Parameters
     ----------
     released
         The read-back of the release: group columns, ``noisy_count``, ``lower`` and ``upper``.
-    mechanism, records_per_unit
+    mechanism, records_per_group
         Public policy.
     """
-    noisy, lower, upper = (
-        np.maximum(released[name].to_numpy().astype(np.float64), 0.0)
-        for name in ("noisy_count", "lower", "upper")
-    )
-    least, greatest = mechanism.budget_over(lower, upper, records_per_unit)
-    at_released = mechanism.budget(np.rint(noisy), records_per_unit)
-    for name, values in zip(BUDGET_COLUMNS, (at_released, least, greatest), strict=True):
+    noisy, lower, upper = (released[name].to_numpy() for name in ("noisy_count", "lower", "upper"))
+    columns = audit_columns(noisy, lower, upper, mechanism, records_per_group)
+    for name, values in columns.items():
         released = released.append_column(pa.field(name, pa.float64(), False), pa.array(values))
     return released
 
 
-def key_set_digest(digests: pa.ChunkedArray, expected_size: int) -> str:
-    """Return one SHA-256 for the set of groups, whatever their order, after checking it.
+def summarise(
+    group_digests: pa.ChunkedArray, row_digests: pa.ChunkedArray, rho: pa.ChunkedArray
+) -> AuditSummary:
+    """Summarise released rows on the driver.
 
     Parameters
     ----------
-    digests
-        The 32-byte digests of the groups that were released.
-    expected_size
-        How many distinct groups were declared.
-
-    Raises
-    ------
-    ReleaseError
-        If a group is missing, extra or there twice.
+    group_digests, row_digests
+        32 bytes for each row: SHA-256 of its encoded key, and of that with its numbers.
+    rho
+        Budgets at the released counts.
     """
+    groups, each = _as_bytes(group_digests), _as_bytes(row_digests)
     # Byte strings of one length: numpy's order of them, which ignores trailing zeros, is theirs.
-    ordered = np.sort(np.frombuffer(b"".join(digests.to_pylist()), dtype="S32"))
-    distinct = ordered.size - int(np.sum(ordered[1:] == ordered[:-1]))
-    if not ordered.size == distinct == expected_size:
-        raise ReleaseError(
-            f"the stored release has {ordered.size} rows for {distinct} groups, but "
-            f"{expected_size} groups were declared. Nothing was published."
-        )
-    return hashlib.sha256(ordered.tobytes()).hexdigest()
+    order = np.argsort(groups, kind="stable")
+    groups, each = groups[order], each[order]
+    values = rho.to_numpy()
+    first = groups.view(np.uint8).reshape(-1, 32)[:, :2].astype(np.int64)
+    bucket = first[:, 0] * 16 + first[:, 1] // 16
+    starts = np.flatnonzero(np.diff(bucket, prepend=-1))
+    return AuditSummary(
+        rows=groups.size,
+        groups=groups.size - int(np.sum(groups[1:] == groups[:-1])),
+        key_set_digest=combined_digest(_hashed(part) for part in np.split(groups, starts)[1:]),
+        counts_digest=combined_digest(_hashed(part) for part in np.split(each, starts)[1:]),
+        least_rho_at_noisy_count=float(np.min(values, initial=np.inf)),
+        greatest_rho_at_noisy_count=float(np.max(values, initial=0.0)),
+    )
+
+
+def combined_digest(buckets: Iterable[bytes]) -> str:
+    """Return one SHA-256 for all rows, whatever their order, as hexadecimal digits.
+
+    Parameters
+    ----------
+    buckets
+        For each value of the first 12 bits of a group's digest that occurs, in rising order: the
+        SHA-256 of the concatenated digests of its rows, in the order of the groups' digests. So
+        no machine has to sort or hold them all.
+    """
+    return hashlib.sha256(b"".join(buckets)).hexdigest()
+
+
+def _as_bytes(digests: pa.ChunkedArray) -> npt.NDArray[np.bytes_]:
+    return np.frombuffer(b"".join(digests.to_pylist()), dtype="S32")
+
+
+def _hashed(digests: npt.NDArray[np.bytes_]) -> bytes:
+    return hashlib.sha256(digests.tobytes()).digest()
 
 
 def parameters_json(mechanism: Mechanism) -> str:

@@ -82,6 +82,7 @@ def run(
     from spark_dphist.release import run_release
     from spark_dphist.request import check_request, refuse_existing
     from spark_dphist.session import open_session
+    from spark_dphist.spark.arrow_exchange import collect_arrow
 
     with Console(stderr=True).status("starting Spark") as status:
         spark = open_session(configuration.spark.settings)
@@ -105,7 +106,10 @@ def run(
     }
     typer.echo(header_lines(release.audit.header, places))
     if show:
-        typer.echo("\n" + released_rows(release.audit.groups, show))
+        groups = release.audit.groups
+        if groups is None:
+            groups = collect_arrow(release.counts.limit(show))
+        typer.echo("\n" + released_rows(groups, show))
 
 
 def _ledger(section: LedgerSection | None) -> AbstractContextManager[Ledger | None]:

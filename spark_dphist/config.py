@@ -281,10 +281,15 @@ class OutputSection(_Location):
 
 
 class AuditSection(_Section):
-    """Where the public audit goes: beside the output unless said otherwise."""
+    """Where the public audit goes: beside the output unless said otherwise.
+
+    Up to ``max_collected_groups`` groups the driver collects what was released; beyond, Spark
+    writes the audit.
+    """
 
     path: Text | None = None
     table: Text | None = None
+    max_collected_groups: Integer = Field(default=5_000_000, ge=0)
 
     @model_validator(mode="after")
     def _at_most_one_place(self) -> Self:

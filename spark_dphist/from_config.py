@@ -48,6 +48,7 @@ def request_from(spark: SparkSession, configuration: ReleaseConfiguration) -> Re
         release_id=release_id,
         privacy_unit=configuration.privacy.privacy_unit,
         dataset=configuration.ledger.dataset if configuration.ledger else None,
+        max_collected_groups=configuration.audit.max_collected_groups,
     )
 
 

@@ -8,52 +8,41 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from spark_dphist.accounting.ledger import Ledger, State
-from spark_dphist.accounting.policy import read_worst_case
-from spark_dphist.audit import (
-    AuditHeader,
-    PublicAudit,
-    audit_groups,
-    key_set_digest,
-    parameters_json,
-    versions_json,
-)
+from spark_dphist.accounting.ledger import Ledger, LedgerError, ReleaseConflictError
+from spark_dphist.audit import PublicAudit
+from spark_dphist.audit_stage import stage_audit, stored_audit
 from spark_dphist.errors import ConfigurationError, ReleaseError, SparkDphistError
 from spark_dphist.request import ReleaseRequest, check_request, refuse_existing
-from spark_dphist.spark.arrow_exchange import collect_arrow
 from spark_dphist.spark.bounding import bound_contributions, unit_field
 from spark_dphist.spark.confidential import confidential_frame
 from spark_dphist.spark.counts import count_groups
 from spark_dphist.spark.failures import condition_of
-from spark_dphist.spark.group_key import (
-    PUBLISHED_COLUMNS,
-    RESERVED_PREFIX,
-    group_digest,
-    quoted,
-)
+from spark_dphist.spark.group_key import PUBLISHED_COLUMNS, quoted
 from spark_dphist.spark.noise import add_noise
+from spark_dphist.spark.ordering import ordered_by_key
 from spark_dphist.spark.unlogged import unlogged
 from spark_dphist.streams import ReleaseKey
 
 Step = Callable[[str], None]
-
-_DIGEST = RESERVED_PREFIX + "digest"
 
 
 @dataclass(frozen=True)
 class Release:
     """A finished release.
 
-    ``counts`` reads what was stored: the group columns, ``noisy_count``, ``lower``, ``upper``.
+    ``counts`` reads what was stored: the group columns, ``noisy_count``, ``lower``, ``upper``;
+    ``audit_table`` reads the stored audit of the groups, which ``audit`` holds if there are not
+    too many to collect.
     """
 
     release_id: str
     counts: DataFrame = field(repr=False)
+    audit_table: DataFrame = field(repr=False)
     audit: PublicAudit = field(repr=False)
 
 
@@ -97,54 +86,49 @@ def run_release(
     group of n, and ``worst_case_rho`` of the audit for everyone (docs/mechanisms.md).
 
     The order of reserving, staging, committing and publishing, and what a crash between any two
-    of them leaves, is argued in docs/ledger.md.
+    of them leaves, is argued in docs/release.md.
     """
     on_step("checking the request")
     fields = check_request(spark, request)
-    if ledger is not None and _is_committed(ledger, request):
-        ledger.reserve(_dataset(request), request.release_id, request.cost(), request.policy())
-        on_step("handing out the stored release")
-        return _stored(spark, request)
+    if ledger is not None and ledger.find(request.release_id) is not None:
+        # Refused, unless it is committed; nothing is charged.
+        _reserve(ledger, request)
+        return _hand_out(spark, request, fields, on_step)
     refuse_existing(spark, request)
     size = request.key_set.size(spark, fields)
-    if ledger is not None:
-        on_step("reserving the budget")
-        ledger.reserve(_dataset(request), request.release_id, request.cost(), request.policy())
     release_key = ReleaseKey.generate() if key is None else key
+    noisy = _noisy_counts(spark, request, fields, release_key)
+    if ledger is not None:
+        for left in ledger.half_done(_dataset(request)):
+            on_step(f"release {left.release_id!r} is half done: running, or dead and still charged")
+        on_step("reserving the budget")
+        if _reserve(ledger, request):
+            # Another run has committed it since the first look.
+            return _hand_out(spark, request, fields, on_step)
     try:
         on_step(f"counting {size:,} groups and adding noise")
         with unlogged():
-            _stage_counts(spark, request, fields, release_key)
+            _stage_counts(spark, request, fields, noisy)
         on_step("reading the stored release back and auditing it")
-        audit = _stage_audit(spark, request, fields, size, fixed_key=release_key.is_fixed)
+        audit = stage_audit(spark, request, fields, size, fixed_key=release_key.is_fixed)
     except BaseException as error:
-        for target in request.targets:
-            target.discard(spark)
-        _explain_failure(request, error, charged=ledger is not None)
+        remaining = _discard(spark, request)
+        _explain_failure(request, error, remaining, ledger)
         raise
     if ledger is not None:
         on_step("committing to the ledger")
-        ledger.commit(request.release_id, _outputs(request, audit))
+        _commit(spark, request, audit, ledger)
     on_step("publishing")
-    _publish(spark, request)
-    return Release(request.release_id, request.output.read(spark), audit)
+    _publish(spark, request, committed=ledger is not None)
+    return _released(spark, request, audit)
 
 
-def _explain_failure(request: ReleaseRequest, error: BaseException, *, charged: bool) -> None:
-    """Raise a ``ReleaseError`` in place of an error that may quote a record."""
-    if not isinstance(error, Exception):
-        return
-    reason = str(error) if isinstance(error, SparkDphistError) else condition_of(error)
-    charge = (
-        " It stays charged; once you are sure that nothing of it was seen, free it with: "
-        f"spark-dphist ledger abort {request.release_id} --nothing-was-published"
-        if charged
-        else ""
+def _reserve(ledger: Ledger, request: ReleaseRequest) -> bool:
+    """Charge the release, or return that it is committed already."""
+    reservation = ledger.reserve(
+        _dataset(request), request.release_id, request.cost(), request.policy()
     )
-    raise ReleaseError(
-        f"release {request.release_id!r} failed ({reason}). Nothing was published. The Spark "
-        f"driver's log has the details; it may show records.{charge}"
-    ) from None
+    return reservation.already_committed
 
 
 def _dataset(request: ReleaseRequest) -> str:
@@ -156,138 +140,174 @@ def _dataset(request: ReleaseRequest) -> str:
     return request.dataset
 
 
-def _is_committed(ledger: Ledger, request: ReleaseRequest) -> bool:
-    held = ledger.find(request.release_id)
-    return held is not None and held.state is State.COMMITTED
+def _discard(spark: SparkSession, request: ReleaseRequest) -> list[str]:
+    """Remove what was staged, and return the places where that failed."""
+    remaining = []
+    for target in request.targets:
+        try:
+            target.discard(spark)
+        except Exception:
+            remaining.append(target.described)
+    return remaining
 
 
-def _outputs(request: ReleaseRequest, audit: PublicAudit) -> dict[str, object]:
-    return {
+def _explain_failure(
+    request: ReleaseRequest, error: BaseException, remaining: list[str], ledger: Ledger | None
+) -> None:
+    """Raise a ``ReleaseError`` in place of an error that may quote a record."""
+    if not isinstance(error, Exception):
+        return
+    left = (
+        f" What was staged beside {', '.join(remaining)} could not be removed: remove it by hand."
+        if remaining
+        else ""
+    )
+    charge = (
+        " It stays charged; once you are sure that nothing of it was seen, free it with: "
+        f"{_abort_command(ledger, request)}. Then choose a new release id."
+        if ledger is not None
+        else ""
+    )
+    raise ReleaseError(
+        f"release {request.release_id!r} failed ({_reason(error)}). Nothing was published. The "
+        f"Spark driver's log has the details; it may show records.{left}{charge}"
+    ) from None
+
+
+def _reason(error: Exception) -> str:
+    return str(error) if isinstance(error, SparkDphistError) else condition_of(error)
+
+
+def _abort_command(ledger: Ledger, request: ReleaseRequest) -> str:
+    return (
+        f"spark-dphist ledger abort {ledger.location} {request.release_id} --nothing-was-published"
+    )
+
+
+def _commit(
+    spark: SparkSession, request: ReleaseRequest, audit: PublicAudit, ledger: Ledger
+) -> None:
+    outputs = {
         "counts": request.output.described,
         "audit_groups": request.audit_groups.described,
         "audit_header": request.audit_header.described,
-        "key_set_digest": audit.header.key_set_digest,
         "key_set_size": audit.header.key_set_size,
+        "key_set_digest": audit.header.key_set_digest,
+        # Binds the charge to these very numbers: a second draw under the same id is refused.
+        "counts_digest": audit.header.counts_digest,
     }
+    try:
+        ledger.commit(request.release_id, outputs)
+    except ReleaseConflictError as error:
+        remaining = _discard(spark, request)
+        raise ReleaseError(
+            f"release {request.release_id!r} was made, but may not be shown: {error} Nothing was "
+            "published; what was staged "
+            + (f"beside {', '.join(remaining)} must be removed." if remaining else "is removed.")
+        ) from None
+    except LedgerError as error:
+        raise ReleaseError(
+            f"release {request.release_id!r} is made, but the ledger did not confirm it: {error} "
+            "Nothing was published; the finished release stands beside its places, under names "
+            "with 'staging' and the release id. Ask for the same release id again: if the ledger "
+            "has it as committed, it is published as it stands. If it is refused as half done, "
+            "remove what is staged and free its charge with: "
+            f"{_abort_command(ledger, request)}."
+        ) from None
 
 
-def _stored(spark: SparkSession, request: ReleaseRequest) -> Release:
+def _hand_out(
+    spark: SparkSession, request: ReleaseRequest, fields: Sequence[T.StructField], on_step: Step
+) -> Release:
     """Return a committed release as it is stored, moving into place what a crash left staged."""
+    on_step("handing out the stored release")
     for target in request.targets:
-        if target.is_staged(spark):
-            target.publish(spark)
-        elif not target.exists(spark):
+        if not (target.is_staged(spark) or target.exists(spark)):
             raise ReleaseError(
                 f"release {request.release_id!r} is committed in the ledger, but nothing is at "
                 f"{target.described!r} nor staged beside it. Restore it from a backup: making it "
                 "again would spend the budget again."
             )
-    audit = PublicAudit(
-        AuditHeader.from_arrow(collect_arrow(request.audit_header.read(spark))),
-        collect_arrow(request.audit_groups.read(spark)),
+    _publish(spark, request, committed=True)
+    return _released(spark, request, stored_audit(spark, request, fields))
+
+
+def _released(spark: SparkSession, request: ReleaseRequest, audit: PublicAudit) -> Release:
+    return Release(
+        request.release_id,
+        request.output.read(spark),
+        request.audit_groups.read(spark),
+        audit,
     )
-    return Release(request.release_id, request.output.read(spark), audit)
 
 
-def _publish(spark: SparkSession, request: ReleaseRequest) -> None:
-    """Move audit and counts into place, the counts last."""
+def _publish(spark: SparkSession, request: ReleaseRequest, *, committed: bool) -> None:
+    """Move what is staged of audit and counts into place, the counts last."""
+    mend = (
+        "Mend the place and ask for the same release id again: the rest is published as it stands."
+        if committed
+        else "Move it by hand."
+    )
     published: list[str] = []
     for target in request.targets:
         try:
-            target.publish(spark)
+            if target.is_staged(spark):
+                target.publish(spark)
         except Exception as error:
-            reason = str(error) if isinstance(error, SparkDphistError) else condition_of(error)
             raise ReleaseError(
                 f"release {request.release_id!r} is complete, but could not be moved to "
-                f"{target.described!r}: {reason}. Published so far: "
+                f"{target.described!r}: {_reason(error)} Published so far: "
                 f"{', '.join(published) or 'nothing'}. What is missing stands beside its place, "
-                "under a name with 'staging' and the release id; move it by hand."
+                f"under a name with 'staging' and the release id. {mend}"
             ) from None
         published.append(target.described)
+
+
+def _noisy_counts(
+    spark: SparkSession,
+    request: ReleaseRequest,
+    fields: Sequence[T.StructField],
+    key: ReleaseKey,
+) -> DataFrame:
+    """Plan the release; what Spark cannot plan is refused before anything is charged or read."""
+    records, unit = request.records, request.privacy_unit
+    try:
+        with unlogged():
+            identifier = unit_field(records.schema, unit, request.input)
+            if identifier is not None:
+                records = bound_contributions(records, fields, unit, identifier, key)
+            noisy = add_noise(
+                count_groups(records, request.key_set.to_spark(spark, fields), fields),
+                fields,
+                request.mechanism,
+                key,
+                rounding=request.rounding,
+                confidence=request.confidence,
+                keep_true_count=request.confidential_audit is not None,
+            )
+            # On Connect a plan is analysed when its schema is asked for.
+            _ = noisy.schema
+    except PySparkException as error:
+        raise ConfigurationError(
+            f"Spark cannot count {request.input} by {', '.join(map(repr, request.columns))} "
+            f"({condition_of(error)}). Check the names of the columns, which Spark compares "
+            "without regard to case."
+        ) from None
+    return noisy
 
 
 def _stage_counts(
     spark: SparkSession,
     request: ReleaseRequest,
     fields: Sequence[T.StructField],
-    key: ReleaseKey,
+    noisy: DataFrame,
 ) -> None:
-    records, unit = request.records, request.privacy_unit
-    identifier = unit_field(records.schema, unit, request.input)
-    if identifier is not None:
-        records = bound_contributions(records, fields, unit, identifier, key)
-    counts = count_groups(records, request.key_set.to_spark(spark, fields), fields)
-    keeps_truth = request.confidential_audit is not None
-    noisy = add_noise(
-        counts,
-        fields,
-        request.mechanism,
-        key,
-        rounding=request.rounding,
-        confidence=request.confidence,
-        keep_true_count=keeps_truth,
-    )
     if request.confidential_audit is not None:
         # One evaluation only: the public output is taken from what the confidential audit stored.
-        secret = confidential_frame(noisy, fields, request.mechanism, unit.records_per_group)
+        records = request.privacy_unit.records_per_group
+        secret = confidential_frame(noisy, fields, request.mechanism, records)
         request.confidential_audit.stage(secret)
         noisy = request.confidential_audit.read_staged(spark)
     columns = [quoted(each.name) for each in fields]
     published = noisy.select(*columns, *PUBLISHED_COLUMNS)
-    request.output.stage(_ordered(published, columns, request.files))
-
-
-def _ordered(frame: DataFrame, columns: Sequence[Column], files: int) -> DataFrame:
-    """Order by key in a fixed number of partitions, which depends on the key set alone."""
-    split = frame.repartition(1) if files == 1 else frame.repartitionByRange(files, *columns)
-    return split.sortWithinPartitions(*columns)
-
-
-def _stage_audit(
-    spark: SparkSession,
-    request: ReleaseRequest,
-    fields: Sequence[T.StructField],
-    size: int,
-    *,
-    fixed_key: bool,
-) -> PublicAudit:
-    stored = request.output.read_staged(spark)
-    collected = collect_arrow(stored.select("*", group_digest(fields).alias(_DIGEST)))
-    digest = key_set_digest(collected[_DIGEST], size)
-    released = collected.drop_columns([_DIGEST])
-    mechanism, unit = request.mechanism, request.privacy_unit
-    worst = read_worst_case(mechanism, unit, request.delta)
-    header = AuditHeader(
-        release_id=request.release_id,
-        release_name=request.release_name,
-        created_at=datetime.now(UTC),
-        input=request.input,
-        output=request.output.described,
-        group_columns=[each.name for each in fields],
-        key_set_size=size,
-        key_set_digest=digest,
-        mechanism=mechanism.name,
-        parameters=parameters_json(mechanism),
-        relative_error=request.relative_error,
-        floor=mechanism.floor,
-        rounding=request.rounding,
-        confidence=request.confidence,
-        privacy_unit=unit.described,
-        records_per_unit=unit.max_records,
-        records_per_group=unit.records_per_group,
-        neighbouring="add or remove one privacy unit",
-        worst_case_rho=worst.rho,
-        delta=request.delta,
-        epsilon=worst.epsilon,
-        attacker_accuracy=worst.attacker_accuracy,
-        dataset=request.dataset,
-        fixed_release_key=fixed_key,
-        versions=versions_json(spark.version),
-    )
-    audit = PublicAudit(header, audit_groups(released, mechanism, unit.records_per_group))
-    for table, target in (
-        (audit.groups, request.audit_groups),
-        (header.to_arrow(), request.audit_header),
-    ):
-        target.stage_arrow(spark, table)
-    return audit
+    request.output.stage(ordered_by_key(published, fields, request.files))

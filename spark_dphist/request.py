@@ -24,6 +24,10 @@ from spark_dphist.spark.storage import PathTarget, TableTarget, before_pattern, 
 
 OutputTarget = PathTarget | TableTarget
 
+MAX_COLLECTED_GROUPS = 5_000_000
+# Formats that do not keep the types of what is written, so that it cannot be checked.
+_LOSSY_FORMATS = ("csv", "json", "text", "xml")
+
 
 def new_release_id(name: str) -> str:
     """Return an id that no other release has: the name, the time in UTC and random digits."""
@@ -64,6 +68,9 @@ class ReleaseRequest:
         Whom the release protects; each record by default.
     dataset
         The data set that a ledger charges.
+    max_collected_groups
+        Up to how many groups the driver collects what was released, to write its audit; beyond,
+        Spark writes it. docs/audit.md says how much memory that takes.
     """
 
     records: DataFrame
@@ -85,6 +92,7 @@ class ReleaseRequest:
     release_id: str
     privacy_unit: PrivacyUnit = field(default_factory=PrivacyUnit)
     dataset: str | None = None
+    max_collected_groups: int = MAX_COLLECTED_GROUPS
 
     @property
     def targets(self) -> list[OutputTarget]:
@@ -103,10 +111,16 @@ class ReleaseRequest:
             "name": self.release_name,
             "input": self.input,
             "output": self.output.described,
+            "audit_groups": self.audit_groups.described,
+            "audit_header": self.audit_header.described,
+            "confidential_audit": self.confidential_audit.described
+            if self.confidential_audit
+            else None,
             "group_columns": list(self.columns),
             "privacy_unit": self.privacy_unit.described,
             "rounding": self.rounding,
             "confidence": self.confidence,
+            "delta": self.delta,
         }
 
 
@@ -145,6 +159,12 @@ def _check_places(request: ReleaseRequest) -> None:
         "audit header": request.audit_header,
     }
     paths = {name: place.path for name, place in public.items() if isinstance(place, PathTarget)}
+    if request.output.format.lower() in _LOSSY_FORMATS:
+        raise ConfigurationError(
+            f"output format {request.output.format!r} does not keep the types of the columns, so "
+            "the stored release cannot be checked. Use 'parquet', 'orc', 'delta' or 'iceberg', and "
+            "convert what was published."
+        )
     names = [place.described for place in request.targets]
     if len(set(names)) < len(names):
         raise ConfigurationError("output, audit and confidential audit must be different places")

@@ -17,6 +17,7 @@ def example_header(**changes):
         "group_columns": ["city", "month"],
         "key_set_size": 12345,
         "key_set_digest": "ab" * 32,
+        "counts_digest": "cd" * 32,
         "mechanism": mechanism.name,
         "parameters": parameters_json(mechanism),
         "relative_error": 0.1,
@@ -32,6 +33,8 @@ def example_header(**changes):
         "delta": 1e-6,
         "epsilon": 1.469,
         "attacker_accuracy": 0.5627,
+        "least_rho_at_noisy_count": 1e-6,
+        "greatest_rho_at_noisy_count": 0.02,
         "fixed_release_key": False,
         "versions": versions_json("4.3.0"),
     }

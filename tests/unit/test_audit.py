@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 
 from spark_dphist import __version__
 from spark_dphist.audit import (
+    AUDIT_COLUMNS,
     BUDGET_COLUMNS,
     AuditHeader,
     PublicAudit,
     audit_groups,
-    key_set_digest,
+    summarise,
 )
 from spark_dphist.errors import ReleaseError
 from spark_dphist.mechanisms import Constant, LinearLog, ShiftedLog, publish
@@ -157,7 +158,7 @@ def test_the_audit_of_equal_releases_is_equal_whatever_the_true_counts():
     mechanism = MECHANISMS["minimal"]
     table = pa.table({"group": [1], "noisy_count": [40], "lower": [31], "upper": [55]})
     audited = audit_groups(table, mechanism, 1)
-    assert audited.column_names == ["group", "noisy_count", "lower", "upper", *BUDGET_COLUMNS]
+    assert audited.column_names == ["group", "noisy_count", "lower", "upper", *AUDIT_COLUMNS]
     assert audited.to_pylist()[0] == {
         "group": 1,
         "noisy_count": 40,
@@ -166,8 +167,9 @@ def test_the_audit_of_equal_releases_is_equal_whatever_the_true_counts():
         "rho_at_noisy_count": pytest.approx(float(mechanism.budget(40)), rel=1e-15),
         "rho_lower": pytest.approx(float(mechanism.budget(55)), rel=1e-15),
         "rho_upper": pytest.approx(float(mechanism.budget(31)), rel=1e-15),
+        "expected_bias": pytest.approx(float(mechanism.expected_bias(40)), rel=1e-12),
     }
-    assert not any(audited.schema.field(name).nullable for name in BUDGET_COLUMNS)
+    assert not any(audited.schema.field(name).nullable for name in AUDIT_COLUMNS)
 
 
 @pytest.mark.parametrize(
@@ -189,26 +191,89 @@ def test_integer_keys_with_nulls_stay_integers_in_pandas(arrow, pandas):
 
 
 def digests(*rows):
-    return pa.chunked_array([pa.array([bytes([row]) * 32 for row in rows])])
+    return pa.chunked_array([pa.array([bytes(row) for row in rows], pa.binary())])
 
 
-def test_the_key_set_digest_does_not_depend_on_the_order_but_on_the_groups():
-    assert key_set_digest(digests(1, 2, 3), 3) == key_set_digest(digests(3, 1, 2), 3)
-    assert key_set_digest(digests(1, 2, 3), 3) != key_set_digest(digests(1, 2, 4), 3)
-    expected = hashlib.sha256(b"\x01" * 32 + b"\x02" * 32).hexdigest()
-    assert key_set_digest(digests(2, 1), 2) == expected
+def digest_of(bucket, *, last):
+    """A digest whose first 12 bits are the bucket."""
+    return (bucket << 244 | last).to_bytes(32, "big")
+
+
+def summary(*rows, rho=None):
+    """Summary of rows given as (group digest, row digest)."""
+    budgets = pa.chunked_array([pa.array(rho or [0.5] * len(rows), pa.float64())])
+    groups, each = ([row[part] for row in rows] for part in (0, 1))
+    return summarise(digests(*groups), digests(*each), budgets)
+
+
+ROWS = [
+    (digest_of(bucket, last=number), bytes([number]) * 32)
+    for number, bucket in enumerate([5, 0, 5, 4095, 16, 5])
+]
+
+
+def test_the_digests_do_not_depend_on_the_order_but_on_the_rows():
+    made = summary(*ROWS)
+    assert summary(*ROWS[::-1]) == made
+    other_group = [(digest_of(5, last=99), ROWS[0][1]), *ROWS[1:]]
+    assert summary(*other_group).key_set_digest != made.key_set_digest
+    other_number = [(ROWS[0][0], b"\x77" * 32), *ROWS[1:]]
+    assert summary(*other_number).key_set_digest == made.key_set_digest
+    assert summary(*other_number).counts_digest != made.counts_digest
+    exchanged = [(ROWS[0][0], ROWS[2][1]), ROWS[1], (ROWS[2][0], ROWS[0][1]), *ROWS[3:]]
+    assert summary(*exchanged).counts_digest != made.counts_digest
+
+
+def test_the_digest_is_the_hash_of_the_hashes_of_4096_buckets():
+    ordered = sorted(ROWS)
+    buckets = {}
+    for group, row in ordered:
+        buckets.setdefault(int.from_bytes(group[:2], "big") >> 4, []).append((group, row))
+    assert list(buckets) == [0, 5, 16, 4095]
+    for part, made in ((0, summary(*ROWS).key_set_digest), (1, summary(*ROWS).counts_digest)):
+        hashed = [
+            hashlib.sha256(b"".join(pair[part] for pair in pairs)).digest()
+            for pairs in buckets.values()
+        ]
+        assert made == hashlib.sha256(b"".join(hashed)).hexdigest()
+
+
+def test_digests_that_end_in_zeros_stay_apart():
+    rows = [(b"\x01" + bytes(31), bytes(32)), (b"\x01" + bytes(30) + b"\x01", bytes(32))]
+    assert summary(*rows).groups == 2
+    assert summary(*rows) == summary(*rows[::-1])
+
+
+def test_the_summary_has_the_least_and_the_greatest_budget():
+    made = summary(*ROWS, rho=[0.5, 0.25, 1.0, 0.75, 0.5, 0.5])
+    assert (made.least_rho_at_noisy_count, made.greatest_rho_at_noisy_count) == (0.25, 1.0)
 
 
 @pytest.mark.parametrize(
-    ("rows", "size", "message"),
+    ("rows", "declared", "message"),
     [
-        ((1, 2), 3, "has 2 rows for 2 groups, but 3 groups were declared"),
-        ((1, 2, 3, 4), 3, "has 4 rows for 4 groups, but 3 groups were declared"),
-        ((1, 2, 2), 3, "has 3 rows for 2 groups, but 3 groups were declared"),
-        ((1, 2, 2), 2, "has 3 rows for 2 groups, but 2 groups were declared"),
-        ((), 1, "has 0 rows for 0 groups, but 1 groups were declared"),
+        (ROWS, 7, "has 6 rows for 6 groups, but 7 groups were declared"),
+        (ROWS, 5, "has 6 rows for 6 groups, but 5 groups were declared"),
+        ([*ROWS, ROWS[0]], 7, "has 7 rows for 6 groups, but 7 groups were declared"),
+        ([*ROWS, ROWS[0]], 6, "has 7 rows for 6 groups, but 6 groups were declared"),
+        ([], 1, "has 0 rows for 0 groups, but 1 groups were declared"),
     ],
 )
-def test_a_missing_extra_or_repeated_group_stops_the_release(rows, size, message):
+def test_a_missing_extra_or_repeated_group_stops_the_release(rows, declared, message):
     with pytest.raises(ReleaseError, match=f"{message}. Nothing was published"):
-        key_set_digest(digests(*rows), size)
+        summary(*rows).check_complete(declared)
+    summary(*ROWS).check_complete(6)
+
+
+def test_an_audit_too_large_to_collect_says_so():
+    with pytest.raises(ReleaseError, match=r"12,345 groups, more than .* max_collected_groups"):
+        PublicAudit(example_header(), None).to_pandas()
+
+
+@pytest.mark.parametrize("name", sorted(MECHANISMS))
+def test_the_bias_is_the_mechanisms_at_the_released_count(name):
+    mechanism = MECHANISMS[name]
+    frame = audit_groups(released(mechanism), mechanism, 1).to_pandas()
+    at = np.rint(np.maximum(frame.noisy_count, 0))
+    np.testing.assert_array_equal(frame.expected_bias, mechanism.expected_bias(at))
+    assert np.all(np.isfinite(frame.expected_bias))

@@ -1,0 +1,239 @@
+"""Write a release's public audit from what was stored, and check what was stored against it.
+
+Up to ``max_collected_groups`` groups the driver collects the released rows and writes the audit
+itself; beyond, Spark writes it and the driver collects a summary of a few thousand rows. The
+numbers are computed by the same functions on both ways.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import pandas as pd
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.pandas.functions import pandas_udf
+
+from spark_dphist.accounting.policy import read_worst_case
+from spark_dphist.audit import (
+    AUDIT_COLUMNS,
+    AuditHeader,
+    AuditSummary,
+    PublicAudit,
+    audit_columns,
+    audit_groups,
+    combined_digest,
+    parameters_json,
+    summarise,
+    versions_json,
+)
+from spark_dphist.errors import ConfigurationError, ReleaseError
+from spark_dphist.mechanisms import Mechanism
+from spark_dphist.request import ReleaseRequest
+from spark_dphist.spark.arrow_exchange import collect_arrow
+from spark_dphist.spark.group_key import PUBLISHED_COLUMNS, RESERVED_PREFIX, group_digest, quoted
+from spark_dphist.spark.ordering import ordered_by_key
+
+_GROUP = RESERVED_PREFIX + "group"
+_ROW = RESERVED_PREFIX + "row"
+_PAIRS = RESERVED_PREFIX + "pairs"
+_AUDIT = RESERVED_PREFIX + "audit"
+
+
+def stage_audit(
+    spark: SparkSession,
+    request: ReleaseRequest,
+    fields: Sequence[T.StructField],
+    size: int,
+    *,
+    fixed_key: bool,
+) -> PublicAudit:
+    """Stage both tables of the public audit, from the staged counts.
+
+    Parameters
+    ----------
+    spark, request
+        Of the release.
+    fields
+        The group columns.
+    size
+        How many groups were declared.
+    fixed_key
+        Whether the release key was a fixed one.
+
+    Raises
+    ------
+    ReleaseError
+        If a group is missing, extra or there twice.
+    """
+    stored = request.output.read_staged(spark)
+    mechanism, records = request.mechanism, request.privacy_unit.records_per_group
+    groups = None
+    if size <= request.max_collected_groups:
+        collected = collect_arrow(_with_digests(stored, fields))
+        groups = audit_groups(collected.drop_columns([_GROUP, _ROW]), mechanism, records)
+        summary = summarise(collected[_GROUP], collected[_ROW], groups[AUDIT_COLUMNS[0]])
+        request.audit_groups.stage_arrow(spark, groups)
+    else:
+        audited = _with_audit_columns(stored, mechanism, records)
+        request.audit_groups.stage(ordered_by_key(audited, fields, request.files))
+        summary = _summarised_by_spark(request.audit_groups.read_staged(spark), fields)
+    summary.check_complete(size)
+    header = _header(spark, request, fields, summary, fixed_key=fixed_key)
+    request.audit_header.stage_arrow(spark, header.to_arrow())
+    return PublicAudit(header, groups)
+
+
+def stored_audit(
+    spark: SparkSession, request: ReleaseRequest, fields: Sequence[T.StructField]
+) -> PublicAudit:
+    """Read a published audit back and check that key set and counts are the ones it was made for.
+
+    Raises
+    ------
+    ConfigurationError
+        If the request asks for other groups than the release has.
+    ReleaseError
+        If the audit is another release's, or the counts were changed since.
+    """
+    header = AuditHeader.from_arrow(collect_arrow(request.audit_header.read(spark)))
+    if header.release_id != request.release_id:
+        raise ReleaseError(
+            f"release {request.release_id!r} is committed in the ledger, but what stands at "
+            f"{request.audit_header.described!r} is release {header.release_id!r}, which has "
+            "replaced it. Restore it from a backup: making it again would spend the budget again."
+        )
+    declared = _summarised_by_spark(request.key_set.to_spark(spark, fields).distinct(), fields)
+    if declared.key_set_digest != header.key_set_digest:
+        raise ConfigurationError(
+            f"release {request.release_id!r} was made for another key set, of "
+            f"{header.key_set_size} groups. Choose a new release id: it is a new release and is "
+            "charged anew."
+        )
+    counts = _summarised_by_spark(request.output.read(spark), fields)
+    if counts.counts_digest != header.counts_digest:
+        raise ReleaseError(
+            f"the counts at {request.output.described!r} are not the ones that release "
+            f"{request.release_id!r} was audited with: they were changed or replaced since. "
+            "Restore them from a backup: making them again would spend the budget again."
+        )
+    if header.key_set_size > request.max_collected_groups:
+        return PublicAudit(header, None)
+    return PublicAudit(header, collect_arrow(request.audit_groups.read(spark)))
+
+
+def _with_digests(frame: DataFrame, fields: Sequence[T.StructField]) -> DataFrame:
+    group = group_digest(fields)
+    numbers = [_exact_text(frame, name) for name in PUBLISHED_COLUMNS if name in frame.columns]
+    row = F.unhex(F.sha2(F.concat_ws("|", F.hex(group), *numbers).cast("binary"), 256))
+    return frame.select("*", group.alias(_GROUP), row.alias(_ROW))
+
+
+def _exact_text(frame: DataFrame, name: str) -> Column:
+    """Return a number as text that depends on its bits alone, not on the Java version."""
+    if isinstance(frame.schema[name].dataType, T.DoubleType):
+        return F.format_string("%a", F.col(name))
+    return F.col(name).cast("string")
+
+
+def _with_audit_columns(stored: DataFrame, mechanism: Mechanism, records: int) -> DataFrame:
+    def audit(
+        noisy_count: pd.Series[Any], lower: pd.Series[Any], upper: pd.Series[Any]
+    ) -> pd.DataFrame:
+        columns = audit_columns(
+            noisy_count.to_numpy(), lower.to_numpy(), upper.to_numpy(), mechanism, records
+        )
+        return pd.DataFrame(columns)
+
+    audit.__annotations__ = {
+        "noisy_count": pd.Series,
+        "lower": pd.Series,
+        "upper": pd.Series,
+        "return": pd.DataFrame,
+    }
+    kind = T.StructType([T.StructField(name, T.DoubleType()) for name in AUDIT_COLUMNS])
+    audited = pandas_udf(audit, kind)(*PUBLISHED_COLUMNS)  # type: ignore[call-overload]
+    return stored.select("*", audited.alias(_AUDIT)).select(
+        *[quoted(name) for name in stored.columns],
+        *[F.col(f"{_AUDIT}.{name}").alias(name) for name in AUDIT_COLUMNS],
+    )
+
+
+def _summarised_by_spark(frame: DataFrame, fields: Sequence[T.StructField]) -> AuditSummary:
+    """Do what ``summarise`` does without collecting rows; what the frame lacks stays out."""
+    rho = F.col(AUDIT_COLUMNS[0]) if AUDIT_COLUMNS[0] in frame.columns else F.lit(0.0)
+    pair = F.struct(F.hex(_GROUP).alias("group"), F.hex(_ROW).alias("row"))
+    buckets = (
+        _with_digests(frame, fields)
+        .groupBy(F.substring(F.hex(_GROUP), 1, 3).alias("bucket"))
+        .agg(
+            F.sort_array(F.collect_list(pair)).alias(_PAIRS),
+            F.min(rho).alias("least"),
+            F.max(rho).alias("greatest"),
+        )
+        .select(
+            "bucket",
+            "least",
+            "greatest",
+            F.size(_PAIRS).cast("bigint").alias("rows"),
+            F.size(F.array_distinct(f"{_PAIRS}.group")).cast("bigint").alias("groups"),
+            *[
+                F.unhex(F.sha2(F.unhex(F.array_join(f"{_PAIRS}.{name}", "")), 256)).alias(name)
+                for name in ("group", "row")
+            ],
+        )
+    )
+    rows = collect_arrow(buckets).sort_by("bucket").to_pylist()
+    return AuditSummary(
+        rows=sum(row["rows"] for row in rows),
+        groups=sum(row["groups"] for row in rows),
+        key_set_digest=combined_digest(row["group"] for row in rows),
+        counts_digest=combined_digest(row["row"] for row in rows),
+        least_rho_at_noisy_count=min((row["least"] for row in rows), default=float("inf")),
+        greatest_rho_at_noisy_count=max((row["greatest"] for row in rows), default=0.0),
+    )
+
+
+def _header(
+    spark: SparkSession,
+    request: ReleaseRequest,
+    fields: Sequence[T.StructField],
+    summary: AuditSummary,
+    *,
+    fixed_key: bool,
+) -> AuditHeader:
+    mechanism, unit = request.mechanism, request.privacy_unit
+    worst = read_worst_case(mechanism, unit, request.delta)
+    return AuditHeader(
+        release_id=request.release_id,
+        release_name=request.release_name,
+        created_at=datetime.now(UTC),
+        input=request.input,
+        output=request.output.described,
+        group_columns=[each.name for each in fields],
+        key_set_size=summary.groups,
+        key_set_digest=summary.key_set_digest,
+        counts_digest=summary.counts_digest,
+        mechanism=mechanism.name,
+        parameters=parameters_json(mechanism),
+        relative_error=request.relative_error,
+        floor=mechanism.floor,
+        rounding=request.rounding,
+        confidence=request.confidence,
+        privacy_unit=unit.described,
+        records_per_unit=unit.max_records,
+        records_per_group=unit.records_per_group,
+        neighbouring="add or remove one privacy unit",
+        worst_case_rho=worst.rho,
+        delta=request.delta,
+        epsilon=worst.epsilon,
+        attacker_accuracy=worst.attacker_accuracy,
+        least_rho_at_noisy_count=summary.least_rho_at_noisy_count,
+        greatest_rho_at_noisy_count=summary.greatest_rho_at_noisy_count,
+        dataset=request.dataset,
+        fixed_release_key=fixed_key,
+        versions=versions_json(spark.version),
+    )
