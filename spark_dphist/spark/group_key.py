@@ -19,13 +19,14 @@ from spark_dphist.errors import ConfigurationError, did_you_mean
 RESERVED_PREFIX = "__dphist_"
 PUBLISHED_COLUMNS = ("noisy_count", "lower", "upper")
 CONFIDENTIAL_COLUMNS = ("confidential_true_count", "confidential_rho")
-# The audit adds the budgets at and around the released count.
+# The audit adds the last ones.
 _RESERVED = (
     *PUBLISHED_COLUMNS,
     *CONFIDENTIAL_COLUMNS,
     "rho_at_noisy_count",
     "rho_lower",
     "rho_upper",
+    "expected_bias",
 )
 
 _MENDS: dict[type[T.DataType], str] = {

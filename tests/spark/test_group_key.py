@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from spark_dphist.audit import BUDGET_COLUMNS
+from spark_dphist.audit import AUDIT_COLUMNS
 from spark_dphist.errors import ConfigurationError
 from spark_dphist.spark.group_key import (
     CONFIDENTIAL_COLUMNS,
@@ -46,7 +46,7 @@ FIELDS = [
 ]
 
 fragments = st.sampled_from(
-    [*"N;:,012-\0\n`\"\\ é\U0001d11e\u0301", "", "s1:", "s0:", "i1:1", "v1;", "m2;", "null"]
+    [*'N;:,012-\0\n`"\\ é\U0001d11e\u0301', "", "s1:", "s0:", "i1:1", "v1;", "m2;", "null"]
 )
 adversarial_text = st.lists(fragments, max_size=4).map("".join)
 decimals = {
@@ -251,7 +251,7 @@ def test_an_unknown_column_is_refused_with_a_suggestion() -> None:
     "name",
     [
         *PUBLISHED_COLUMNS,
-        *BUDGET_COLUMNS,
+        *AUDIT_COLUMNS,
         *CONFIDENTIAL_COLUMNS,
         "LOWER",
         "Rho_Upper",

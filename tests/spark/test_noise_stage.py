@@ -1,4 +1,4 @@
-"""The noise stage: a group's noise depends on the release key and the group's key, on nothing else."""
+"""The noise stage: noise depends on the release key and the group's key, on nothing else."""
 
 from __future__ import annotations
 
