@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
+from scipy.optimize import brentq
 
 from spark_dphist.mechanisms import MAX_COUNT, LinearLog, ShiftedLog
 from spark_dphist.mechanisms.calibration import (
@@ -160,3 +161,19 @@ def _estimate(mechanism, count, z):
     knee = np.longdouble(mechanism.knee)
     y = (count / knee if count <= knee else 1 + np.log(count / knee)) + sigma * z
     return knee * np.where(y <= 1, np.maximum(y, 0), np.exp(np.maximum(y - 1 - drift, 0)))
+
+
+def test_the_search_looks_at_the_last_count_below_a_floor_that_is_no_integer():
+    relative_error, floor = 0.3, 20.05
+
+    def make(sigma):
+        return LinearLog(sigma=sigma, floor=floor, knee=19.5, drift="median_unbiased")
+
+    sigma = brentq(
+        lambda s: float(worst_error(make(s), 20)) - relative_error * floor * 1.0002, 0.1, 0.6
+    )
+    mechanism = make(sigma)
+    others = np.setdiff1d(np.arange(1000), [20])
+    allowed = relative_error * np.maximum(others, floor)
+    assert np.all(worst_error(mechanism, others) < allowed)
+    assert find_violation(mechanism, relative_error) == 20

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from mechanism_oracles import any_mechanism, budget_of_integers, exact_budget
+from mechanism_oracles import any_mechanism, budget_of_integers, exact_budget, transform
 
 from spark_dphist.errors import ConfigurationError
 from spark_dphist.mechanisms import MAX_COUNT, Lattice, LinearLog, ShiftedLog
@@ -183,3 +183,39 @@ def test_the_noise_is_at_least_2_to_the_44_steps_wide_unless_int64_forbids_it():
         lattice = Lattice.for_sigma(2.0**exponent)
         assert lattice.scale_bits >= 44 or lattice.steps_per_unit == 2.0**56
         assert 2.0**52 <= lattice.steps_per_unit <= 2.0**56
+
+
+@settings(max_examples=200, deadline=None)
+@given(KINDS, SIGMAS, SIZES, COUNTS)
+def test_the_encoded_count_is_within_the_stated_error_of_the_exact_transform(
+    kind, sigma, size, count
+):
+    mechanism = any_mechanism(kind, sigma, size)
+    with mpmath.workdps(60):
+        steps_per_unit = mpmath.mpf(2) ** mechanism.lattice.scale_bits / mpmath.mpf(sigma)
+        error = int(mechanism.encode(count)) - transform(mechanism, count) * steps_per_unit
+        # One step for the logarithm; half a step more for the lattice point of 1.
+        steps = 1 if kind == "shifted_log" else 1.5
+        assert abs(error) <= steps + mpmath.mpf(15) / 8 * mpmath.mpf(2) ** -52 * steps_per_unit
+
+
+@settings(max_examples=100, deadline=None)
+@given(SIGMAS, st.floats(-40, 5).map(np.exp))
+def test_the_budget_of_a_step_counts_two_steps_of_rounding_and_the_error_of_doubles(sigma, step):
+    lattice = Lattice.for_sigma(sigma)
+    with mpmath.workdps(60):
+        shift = (step + mpmath.mpf(2) ** -50) / mpmath.mpf(sigma)
+        shift += 2 / mpmath.mpf(2) ** lattice.scale_bits
+        claimed = mpmath.mpf(float(lattice.budget_upper(np.array([step]))[0]))
+        # Eight units in the last place of room for the step itself.
+        assert claimed >= shift**2 / 2 * (1 + mpmath.mpf(2) ** -49)
+
+
+@pytest.mark.parametrize("kind", ["shifted_log", "linear_log"])
+def test_steps_at_huge_counts_do_not_cancel(kind):
+    mechanism = any_mechanism(kind, 0.06, 100.0)
+    generator = np.random.default_rng(7)
+    for count in generator.integers(10**11, MAX_COUNT, 300):
+        exact = exact_budget(mechanism, int(count))
+        claimed = float(mechanism.budget(count))
+        assert exact <= claimed <= (np.sqrt(float(exact)) + 2.0**-49 / 0.06) ** 2
