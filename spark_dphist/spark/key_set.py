@@ -119,7 +119,7 @@ class KeySet(ABC):
 @dataclass(frozen=True)
 class _ListedKeys(KeySet):
     columns: tuple[str, ...]
-    rows: tuple[tuple[Any, ...], ...]
+    tuples: tuple[tuple[Any, ...], ...]
 
     def to_spark(self, spark: SparkSession, fields: Sequence[T.StructField]) -> DataFrame:
         schema = _nullable_schema(fields)
@@ -136,7 +136,7 @@ class _ListedKeys(KeySet):
                 key_value(field, row[position])
                 for field, position in zip(fields, order, strict=True)
             )
-            for row in self.rows
+            for row in self.tuples
         )
         return list(dict.fromkeys(converted))
 
