@@ -1,7 +1,7 @@
 """The classical baselines: noise of one size for every count, Gaussian (zCDP) or Laplace (pure).
 
 Their budget is the same for every group, however large: what the other mechanisms improve on.
-docs/mechanisms.md and docs/sampling.md have the proofs.
+docs/sampling.md has the proofs.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from scipy import stats
 from spark_dphist.errors import ConfigurationError, ReleaseError
 from spark_dphist.mechanisms import DiscreteGaussian
 from spark_dphist.mechanisms.exact_bits import FURTHER_BLOCKS
-from spark_dphist.streams import GroupStreams, ReleaseKey
+from spark_dphist.streams import GroupStreams, ReleaseKey, keyed_order
 
 SECRET = bytes(range(32))
 KEY = ReleaseKey.fixed_for_tests(SECRET)
@@ -215,3 +215,18 @@ def test_keys_for_different_purposes_differ_and_are_not_the_secret() -> None:
     assert len(derived) == 4
     assert SECRET not in derived
     assert all(len(key) == 32 for key in derived)
+
+
+def test_an_order_depends_on_key_and_item_alone_and_shares_nothing_with_the_noise() -> None:
+    order = keyed_order(KEY, GROUPS)
+    assert order.dtype == np.int64
+    assert np.all(order >= 0)
+    assert len(np.unique(order)) == len(GROUPS)
+    shuffled = np.random.default_rng(5).permutation(1000)
+    assert np.array_equal(keyed_order(KEY, GROUPS[shuffled]), order[shuffled])
+    assert not np.any(keyed_order(ReleaseKey.generate(), GROUPS) == order)
+    streams = GroupStreams(KEY, GROUPS)
+    noise = np.concatenate([streams.block(ALL, index).ravel() for index in range(6)])
+    assert not np.isin(order.astype(np.uint64), noise >> np.uint64(1)).any()
+    # Uniform: a thousand positions, false alarm below 1e-6.
+    assert stats.kstest(order / 2.0**63, "uniform").pvalue > 1e-6
