@@ -1,7 +1,7 @@
-"""The command line: ``spark-dphist plan``, ``run`` and ``ledger``.
+"""The command line: ``spark-dphist plan``, ``verify``, ``run`` and ``ledger``.
 
-Exit codes: 0 done, 1 the release failed, 2 the configuration or the request is wrong, 3 the budget
-does not allow it.
+Exit codes: 0 done, 1 the release or a verified claim failed, 2 the configuration or the request is
+wrong, 3 the budget does not allow it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,13 @@ from rich.console import Console
 from spark_dphist import __version__, cli_ledger
 from spark_dphist.accounting.ledger import Ledger
 from spark_dphist.config import LedgerSection, load_configuration, with_release_id
-from spark_dphist.display import budget_lines, header_lines, plan_view, released_rows
+from spark_dphist.display import (
+    budget_lines,
+    header_lines,
+    plan_view,
+    released_rows,
+    verification_view,
+)
 from spark_dphist.errors import BudgetError, ConfigurationError, SparkDphistError
 from spark_dphist.plan import Plan, make_plan
 
@@ -48,6 +54,33 @@ def plan(
         Console().print(plan_view(planned))
         if configuration.ledger is not None:
             typer.echo(_budget_lines(configuration.ledger, planned))
+
+
+@app.command()
+def verify(
+    config: ConfigurationPath,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+) -> None:
+    """Check what the mechanism promises, on draws of its own; touch no data."""
+    configuration = load_configuration(config)
+    mechanism = configuration.mechanism.calibrated()
+    # Here, not at the top: it takes a while to import.
+    from spark_dphist import verification
+
+    with Console(stderr=True).status("drawing"):
+        verified = verification.verify(
+            mechanism,
+            relative_error=configuration.mechanism.relative_error,
+            unit=configuration.privacy.privacy_unit,
+            rounding=configuration.output.rounding,
+            confidence=configuration.output.confidence,
+        )
+    if as_json:
+        typer.echo(verified.to_json())
+    else:
+        Console().print(verification_view(verified))
+    if not verified.passed:
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -88,8 +121,7 @@ def run(
         spark = open_session(configuration.spark.settings)
         request = request_from(spark, configuration)
         if dry_run:
-            check_request(spark, request)
-            refuse_existing(spark, request)
+            refuse_existing(spark, request, check_request(spark, request))
             status.stop()
             Console().print(plan_view(planned))
             typer.echo("Dry run: everything was checked, no job was run, nothing was written.")

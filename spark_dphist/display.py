@@ -7,10 +7,12 @@ line.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -19,6 +21,10 @@ from spark_dphist.accounting.composition import Rho
 from spark_dphist.accounting.ledger import Charge
 from spark_dphist.audit import AuditHeader
 from spark_dphist.plan import Plan, PlanRow
+
+if TYPE_CHECKING:
+    # Its package imports what takes a while.
+    from spark_dphist.verification import Claim, Verification
 
 
 def plan_view(plan: Plan) -> RenderableType:
@@ -79,6 +85,54 @@ def _coefficients(plan: Plan) -> Iterator[Text]:
 def _warnings(plan: Plan) -> Iterator[Text]:
     for warning in plan.warnings:
         yield Text.assemble(("Warning: ", "bold yellow"), warning)
+
+
+def verification_view(verification: Verification) -> RenderableType:
+    """Show a verification, a row for each claim."""
+    table = Table(box=box.HORIZONTALS, show_lines=True, padding=(0, 1, 0, 0))
+    table.add_column("", no_wrap=True)
+    table.add_column("claim, and how it was checked")
+    table.add_column("measured", justify="right", no_wrap=True)
+    table.add_column("allowed", justify="right", no_wrap=True)
+    table.add_column("false\nalarm", justify="right", no_wrap=True)
+    for claim in verification.claims:
+        where = f" Worst at {claim.at}." if claim.at else ""
+        table.add_row(
+            Text("pass", "green") if claim.passed else Text("FAIL", "bold red"),
+            Text.assemble((claim.claim, "bold"), f"\n{claim.how}.{where}"),
+            _measure(claim.measured),
+            _allowed(claim),
+            f"{claim.false_alarm_rate:.0e}" if claim.false_alarm_rate else "0",
+        )
+    failed = [claim for claim in verification.claims if not claim.passed]
+    verdict = f"{len(failed)} of {len(verification.claims)} claims FAILED: do not release"
+    if not failed:
+        verdict = f"All {len(verification.claims)} claims withstood"
+    return Group(
+        Text(f"Mechanism: {verification.mechanism} ({_listed(verification.parameters)})"),
+        table,
+        Text(
+            f"{verdict}. A correct mechanism fails a run with probability at most "
+            f"{verification.false_alarm_rate:.1g}."
+        ),
+    )
+
+
+def _measure(value: float) -> str:
+    if 0 < abs(value - 1) < 1e-5:
+        return f"1 {'+' if value > 1 else '-'} {abs(value - 1):.0e}"
+    return f"{value:.5f}" if 1e-4 <= abs(value) < 10 and value != 1 else f"{value:.3g}"
+
+
+def _allowed(claim: Claim) -> str:
+    low, high = _measure(claim.lower), _measure(claim.upper)
+    if claim.strict:
+        return f"< {high}"
+    if claim.lower == -math.inf:
+        return f"<= {high}"
+    if claim.upper == math.inf:
+        return f">= {low}"
+    return f"{low}\nto {high}"
 
 
 def budget_lines(dataset: str, charges: Iterable[Charge], half_done: Sequence[str]) -> str:

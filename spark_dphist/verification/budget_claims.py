@@ -56,7 +56,7 @@ def budget_of_released_integers(
                     where = f"counts {counts[i]:,.0f} and {neighbours[i]:,.0f}"
     return Claim(
         claim="The stated budget covers both neighbours",
-        how=f"exact budget of the encoded integers at {counts.size:,} counts, "
+        how=f"Exact budget of the encoded integers at {counts.size:,} counts, "
         f"{_listed(distances)} more or fewer. Measured: exact / stated",
         measured=ratio,
         upper=1.0,
@@ -96,7 +96,7 @@ def budget_never_rises(mechanism: Mechanism, counts: FloatArray) -> Claim:
     worst = int(np.argmax(rise))
     return Claim(
         claim="The budget of one record never rises with the count",
-        how=f"at {counts.size:,} counts. Measured: largest quotient of a budget and the one before",
+        how=f"At {counts.size:,} counts. Measured: largest quotient of a budget and the one before",
         measured=float(rise[worst]),
         upper=_ROUNDING,
         at=f"count {counts[worst + 1]:,.0f}",
@@ -116,7 +116,7 @@ def worst_case_covers(
             ratio, where = found, f"records in one group: {records:,}, groups: {groups:,}"
     return Claim(
         claim="The worst case covers all of a unit's records, wherever they are",
-        how="exact budgets of the encoded integers, by how the records are split. "
+        how="Exact budgets of the encoded integers, by how the records are split. "
         "Measured: exact / stated",
         measured=ratio,
         upper=1.0,
@@ -142,7 +142,7 @@ def limit_of_the_budget(mechanism: Mechanism) -> Claim | None:
     lattice = 2.0**-50 + 2 * sigma * 2.0 ** -parameters["scale_bits"]
     return Claim(
         claim="n² v(n) approaches 1 / (2 sigma²)",
-        how=f"at n = {n:,.0f}. Measured: n² v(n) 2 sigma²; its bounds meet at 1 for large n",
+        how=f"At n = {n:,.0f}. Measured: n² v(n) 2 sigma²; its bounds meet at 1 for large n",
         measured=float(mechanism.budget(n)) * n**2 * 2 * sigma**2,
         lower=(n / (n + shift)) ** 2 / _ROUNDING,
         upper=(n / (n - 1 + shift) + n * lattice) ** 2 * _ROUNDING,

@@ -38,7 +38,7 @@ def many_counts(floor: float) -> FloatArray:
 def error_at_every_count(mechanism: Mechanism, relative_error: float, rounding: Rounding) -> Claim:
     """Check E|published - x| < r max(x, floor) by closed form, strictly."""
     counts = many_counts(mechanism.floor)
-    how = f"closed form at {counts.size:,} counts: all up to {_dense_end(counts):,}, then a grid"
+    how = f"Closed form at {counts.size:,} counts: all up to {_dense_end(counts):,}, then a grid"
     if isinstance(mechanism, ShiftedLog | LinearLog):
         violation = find_violation(mechanism, relative_error)
         if violation is None:
@@ -81,7 +81,7 @@ def simulated_error(
         ]
     )
     size = next(iter(published.values())).noisy_count.size
-    how = f"lower confidence bound from {size:,} published numbers at each of {counts.size} counts"
+    how = f"Lower confidence bound from {size:,} published numbers at each of {counts.size} counts"
     claims: list[Claim] = []
     for claim, unit, allowed in (
         ("Published numbers keep the promise", "the promise", promised),
@@ -120,7 +120,7 @@ def interval_coverage(published: Mapping[int, PublishedCounts], confidence: floa
     worst = min(upper, key=lambda count: upper[count])
     return Claim(
         claim=f"Intervals contain the true count with probability {confidence:g}",
-        how="upper confidence bound of the coverage of the same published numbers",
+        how="Upper confidence bound of the coverage of the same published numbers",
         measured=upper[worst],
         lower=confidence,
         upper=1.0,
