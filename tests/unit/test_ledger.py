@@ -142,7 +142,7 @@ def test_a_taken_id_on_another_data_set_is_refused(ledger):
 
 def test_a_release_left_by_a_dead_run_stays_charged_and_says_how_to_end_it(ledger):
     ledger.reserve("taxi", "monday", cost(), POLICY)
-    mend = "spark-dphist ledger abort monday --nothing-was-published"
+    mend = f"spark-dphist ledger abort {re.escape(ledger.location)} monday --nothing-was-published"
     with pytest.raises(HalfDoneReleaseError, match=mend) as refused:
         ledger.reserve("taxi", "monday", cost(), POLICY)
     assert refused.value.release.reserved_by == "keeper"

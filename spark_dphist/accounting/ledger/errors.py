@@ -30,14 +30,14 @@ class HalfDoneReleaseError(ReleaseConflictError):
         What the ledger holds; it stays charged.
     """
 
-    def __init__(self, release: Release) -> None:
+    def __init__(self, release: Release, location: str) -> None:
         self.release = release
         super().__init__(
             f"Release {release.release_id!r} on data set {release.dataset!r} was reserved at "
             f"{release.reserved_at:%Y-%m-%d %H:%M:%S} UTC by {release.reserved_by} and never "
             f"committed: its run died or is still running. It stays charged with rho = "
             f"{release.rho}. If that run is dead and nothing of it was published: "
-            f"spark-dphist ledger abort {release.release_id} --nothing-was-published, "
+            f"spark-dphist ledger abort {location} {release.release_id} --nothing-was-published, "
             "then choose a new release id."
         )
 

@@ -297,7 +297,7 @@ class Ledger:
             _check_unit(balance, cost)
             row = connection.execute(queries.select_release(release_id)).one_or_none()
             if row is not None:
-                return _asked_again(row, dataset, cost, policy_text, own)
+                return _asked_again(row, dataset, cost, policy_text, own, self.location)
             charges = balance.charges(cost)
             refused = [charge for charge in charges if not charge.fits]
             if refused:
@@ -569,7 +569,7 @@ def _check_unit(balance: Balance, cost: PolicyCost) -> None:
 
 
 def _asked_again(
-    row: Row[Any], dataset: str, cost: PolicyCost, policy_text: str, token: str
+    row: Row[Any], dataset: str, cost: PolicyCost, policy_text: str, token: str, location: str
 ) -> Reservation:
     held = rows.as_release(row)
     release_id = held.release_id
@@ -595,7 +595,7 @@ def _asked_again(
     if held.state is State.COMMITTED:
         return Reservation(held, None)
     if not secrets.compare_digest(row.token_sha256, _digest(token)):
-        raise HalfDoneReleaseError(held)
+        raise HalfDoneReleaseError(held, location)
     if any(row._mapping[key] != wanted[key] for key in ("rho", "rho_at_least", "pure_epsilon")):
         raise ReleaseConflictError(
             f"Release {release_id!r} was reserved at another cost than is asked now. Abort it if "
