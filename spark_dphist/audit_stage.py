@@ -32,7 +32,7 @@ from spark_dphist.audit import (
 )
 from spark_dphist.errors import ConfigurationError, ReleaseError
 from spark_dphist.mechanisms import Mechanism
-from spark_dphist.request import ReleaseRequest
+from spark_dphist.request import FULL_FORMATS, ReleaseRequest
 from spark_dphist.spark.arrow_exchange import collect_arrow
 from spark_dphist.spark.group_key import PUBLISHED_COLUMNS, RESERVED_PREFIX, group_digest, quoted
 from spark_dphist.spark.ordering import ordered_by_key
@@ -60,7 +60,7 @@ def stage_audit(
     fields
         The group columns.
     size
-        How many groups were declared.
+        How many groups were declared, duplicates counted.
     fixed_key
         Whether the release key was a fixed one.
 
@@ -69,7 +69,7 @@ def stage_audit(
     ReleaseError
         If a group is missing, extra or there twice.
     """
-    stored = request.output.read_staged(spark)
+    stored = request.output.read_staged(spark, request.released_schema(fields))
     mechanism, records = request.mechanism, request.privacy_unit.records_per_group
     groups = None
     if size <= request.max_collected_groups:
@@ -81,10 +81,28 @@ def stage_audit(
         audited = _with_audit_columns(stored, mechanism, records)
         request.audit_groups.stage(ordered_by_key(audited, fields, request.files))
         summary = _summarised_by_spark(request.audit_groups.read_staged(spark), fields)
-    summary.check_complete(size)
+    # The exact size of a key set is only counted where duplicates may be behind a difference.
+    declared = size if summary.groups == size else request.key_set.size(spark, fields)
+    summary.check_complete(declared)
     header = _header(spark, request, fields, summary, fixed_key=fixed_key)
     request.audit_header.stage_arrow(spark, header.to_arrow())
     return PublicAudit(header, groups)
+
+
+def _check_keys_are_kept(
+    spark: SparkSession,
+    request: ReleaseRequest,
+    fields: Sequence[T.StructField],
+    summary: AuditSummary,
+) -> None:
+    """Refuse a format or a session that writes other keys, such as timestamps cut short."""
+    declared = _summarised_by_spark(request.key_set.to_spark(spark, fields).distinct(), fields)
+    if declared.key_set_digest != summary.key_set_digest:
+        raise ReleaseError(
+            f"format {request.output.format!r}, as this session writes it, does not keep the group "
+            "keys as they were declared. Use 'parquet', without shortened timestamps "
+            "(spark.sql.parquet.outputTimestampType), and convert what was published."
+        )
 
 
 def stored_audit(
@@ -113,7 +131,9 @@ def stored_audit(
             f"{header.key_set_size} groups. Choose a new release id: it is a new release and is "
             "charged anew."
         )
-    counts = _summarised_by_spark(request.output.read(spark), fields)
+    counts = _summarised_by_spark(
+        request.output.read(spark, request.released_schema(fields)), fields
+    )
     if counts.counts_digest != header.counts_digest:
         raise ReleaseError(
             f"the counts at {request.output.described!r} are not the ones that release "

@@ -7,9 +7,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_dphist.config import GroupsSection, InputSection, ReleaseConfiguration
 from spark_dphist.errors import ConfigurationError
-from spark_dphist.request import OutputTarget, ReleaseRequest, new_release_id
+from spark_dphist.places import OutputTarget
+from spark_dphist.request import ReleaseRequest, new_release_id
 from spark_dphist.spark.key_set import KeySet
-from spark_dphist.spark.storage import PathTarget, TableTarget
+from spark_dphist.spark.storage import PathTarget, TableTarget, from_working_directory
 
 
 def request_from(spark: SparkSession, configuration: ReleaseConfiguration) -> ReleaseRequest:
@@ -76,7 +77,7 @@ def _read(spark: SparkSession, place: InputSection, called: str) -> DataFrame:
             frame = spark.table(place.table)
         else:
             reader = spark.read.format(place.format).options(**place.options)
-            frame = reader.load(place.path)
+            frame = reader.load(from_working_directory(place.path or ""))
         _ = frame.schema
     except PySparkException as error:
         raise ConfigurationError(

@@ -94,8 +94,8 @@ def run_release(
         # Refused, unless it is committed; nothing is charged.
         _reserve(ledger, request)
         return _hand_out(spark, request, fields, on_step)
-    refuse_existing(spark, request)
-    size = request.key_set.size(spark, fields)
+    refuse_existing(spark, request, fields)
+    size = request.key_set.rows(spark, fields)
     release_key = ReleaseKey.generate() if key is None else key
     noisy = _noisy_counts(spark, request, fields, release_key)
     if ledger is not None:
@@ -106,7 +106,7 @@ def run_release(
             # Another run has committed it since the first look.
             return _hand_out(spark, request, fields, on_step)
     try:
-        on_step(f"counting {size:,} groups and adding noise")
+        on_step(f"counting up to {size:,} groups and adding noise")
         with unlogged():
             _stage_counts(spark, request, fields, noisy)
         on_step("reading the stored release back and auditing it")
@@ -120,7 +120,7 @@ def run_release(
         _commit(spark, request, audit, ledger)
     on_step("publishing")
     _publish(spark, request, committed=ledger is not None)
-    return _released(spark, request, audit)
+    return _released(spark, request, fields, audit)
 
 
 def _reserve(ledger: Ledger, request: ReleaseRequest) -> bool:
@@ -229,13 +229,18 @@ def _hand_out(
                 "again would spend the budget again."
             )
     _publish(spark, request, committed=True)
-    return _released(spark, request, stored_audit(spark, request, fields))
+    return _released(spark, request, fields, stored_audit(spark, request, fields))
 
 
-def _released(spark: SparkSession, request: ReleaseRequest, audit: PublicAudit) -> Release:
+def _released(
+    spark: SparkSession,
+    request: ReleaseRequest,
+    fields: Sequence[T.StructField],
+    audit: PublicAudit,
+) -> Release:
     return Release(
         request.release_id,
-        request.output.read(spark),
+        request.output.read(spark, request.released_schema(fields)),
         request.audit_groups.read(spark),
         audit,
     )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import get_args
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -16,17 +18,18 @@ from spark_dphist.accounting.policy import policy_cost
 from spark_dphist.accounting.privacy_unit import PrivacyUnit
 from spark_dphist.errors import ConfigurationError
 from spark_dphist.mechanisms import Mechanism, Rounding
+from spark_dphist.places import OutputTarget, check_places
 from spark_dphist.spark.bounding import unit_field
 from spark_dphist.spark.failures import condition_of
 from spark_dphist.spark.group_key import key_fields
 from spark_dphist.spark.key_set import KeySet
-from spark_dphist.spark.storage import PathTarget, TableTarget, before_pattern, lies_within
+from spark_dphist.spark.noise import published_fields
+from spark_dphist.spark.storage import PathTarget, TableTarget
 
-OutputTarget = PathTarget | TableTarget
-
+_RELEASE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 MAX_COLLECTED_GROUPS = 5_000_000
-# Formats that do not keep the types of what is written, so that it cannot be checked.
-_LOSSY_FORMATS = ("csv", "json", "text", "xml")
+# Formats that can write every group key; what others cannot write is found out beforehand.
+FULL_FORMATS = ("parquet", "orc", "delta", "iceberg")
 
 
 def new_release_id(name: str) -> str:
@@ -100,6 +103,11 @@ class ReleaseRequest:
         confidential = [self.confidential_audit] if self.confidential_audit else []
         return [*confidential, self.audit_groups, self.audit_header, self.output]
 
+    def released_schema(self, fields: Sequence[T.StructField]) -> T.StructType:
+        """Return the schema of what is published: the group columns and the numbers."""
+        keys = [T.StructField(field.name, field.dataType, True) for field in fields]
+        return T.StructType([*keys, *published_fields(self.rounding)])
+
     def cost(self) -> PolicyCost:
         """Return what a ledger charges, from public policy alone."""
         promise = {"relative_error": self.relative_error, "floor": self.mechanism.floor}
@@ -132,6 +140,7 @@ def check_request(spark: SparkSession, request: ReleaseRequest) -> list[T.Struct
     ConfigurationError
         With what was got, what was expected and the mend.
     """
+    _check_parameters(request)
     try:
         schema = request.records.schema
     except PySparkException as error:
@@ -139,49 +148,64 @@ def check_request(spark: SparkSession, request: ReleaseRequest) -> list[T.Struct
             f"the input {request.input} cannot be read ({condition_of(error)}). Check the path or "
             "table, its format and your permissions."
         ) from None
+    if request.records.isStreaming:
+        raise ConfigurationError(
+            f"the input {request.input} is a stream, and each release is of one state of the data. "
+            "Write the stream to a table and release that."
+        )
     fields = key_fields(schema, request.columns, f"the input {request.input}")
     unit_field(schema, request.privacy_unit, f"the input {request.input}")
     request.key_set.to_spark(spark, fields)
-    _check_places(request)
-    return fields
-
-
-def refuse_existing(spark: SparkSession, request: ReleaseRequest) -> None:
-    """Refuse a request whose places are taken; a committed release is handed out before this."""
-    for target in request.targets:
-        target.refuse_existing(spark)
-
-
-def _check_places(request: ReleaseRequest) -> None:
     public = {
         "output": request.output,
         "audit": request.audit_groups,
         "audit header": request.audit_header,
     }
-    paths = {name: place.path for name, place in public.items() if isinstance(place, PathTarget)}
-    if request.output.format.lower() in _LOSSY_FORMATS:
+    check_places(spark, public, request.confidential_audit, request.input_path)
+    return fields
+
+
+def refuse_existing(
+    spark: SparkSession, request: ReleaseRequest, fields: Sequence[T.StructField]
+) -> None:
+    """Refuse a request whose places are taken, or whose output format cannot hold its columns.
+
+    A committed release is handed out before this.
+    """
+    for target in request.targets:
+        target.refuse_existing(spark)
+    if request.output.format.lower() not in FULL_FORMATS or isinstance(request.output, TableTarget):
+        _rehearse(spark, request, fields)
+
+
+def _rehearse(
+    spark: SparkSession, request: ReleaseRequest, fields: Sequence[T.StructField]
+) -> None:
+    """Stage and remove an empty table, so that nothing is charged for what cannot be written."""
+    try:
+        request.output.stage(spark.createDataFrame([], request.released_schema(fields)))
+    except PySparkException as error:
         raise ConfigurationError(
-            f"output format {request.output.format!r} does not keep the types of the columns, so "
-            "the stored release cannot be checked. Use 'parquet', 'orc', 'delta' or 'iceberg', and "
+            f"the output {request.output.described!r} cannot be written as "
+            f"{request.output.format!r} ({condition_of(error)}). Check the name and your "
+            "permissions. If the format cannot hold the group columns: use 'parquet', and "
             "convert what was published."
-        )
-    names = [place.described for place in request.targets]
-    if len(set(names)) < len(names):
-        raise ConfigurationError("output, audit and confidential audit must be different places")
-    if request.input_path is not None:
-        records = before_pattern(request.input_path)
-        for name, path in paths.items():
-            if lies_within(path, records) or lies_within(records, path):
-                raise ConfigurationError(
-                    f"{name} path {path!r} and the input {request.input_path!r} lie in one "
-                    "another. Put what is published outside the confidential data."
-                )
-    if request.confidential_audit is not None:
-        secret = request.confidential_audit.path
-        for name, path in paths.items():
-            if lies_within(secret, path) or lies_within(path, secret):
-                raise ConfigurationError(
-                    f"the confidential audit {secret!r} and the {name} path {path!r} lie in one "
-                    "another. Realised budgets give the true counts away: keep them apart, where "
-                    "only those can read who may read the data."
-                )
+        ) from None
+    finally:
+        request.output.discard(spark)
+
+
+def _check_parameters(request: ReleaseRequest) -> None:
+    faults = {
+        "files": not (isinstance(request.files, int) and 1 <= request.files <= 10_000)
+        and "an integer from 1 to 10,000",
+        "confidence": not 0 < request.confidence < 1 and "a number between 0 and 1",
+        "delta": not 0 < request.delta < 1 and "a number between 0 and 1",
+        "rounding": request.rounding not in get_args(Rounding) and "'nearest' or 'none'",
+        # It becomes part of the names of files and tables.
+        "release_id": not _RELEASE_ID.fullmatch(request.release_id)
+        and "letters, digits and ._- (the first no sign), at most 128",
+    }
+    for name, expected in faults.items():
+        if expected:
+            raise ConfigurationError(f"{name} must be {expected}, got {getattr(request, name)!r}")

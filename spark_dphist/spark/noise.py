@@ -57,14 +57,19 @@ def add_noise(
         repartitioning do not change it. It must be evaluated against one state of the data only:
         materialise it once and hand out what was stored.
     """
-    number = T.LongType() if rounding == "nearest" else T.DoubleType()
-    published_type = T.StructType([T.StructField(name, number) for name in PUBLISHED_COLUMNS])
+    published_type = T.StructType(published_fields(rounding))
     published = _publisher(mechanism, key, published_type, rounding, confidence)
     columns = [quoted(field.name) for field in fields]
     kept = [F.col(TRUE_COUNT)] if keep_true_count else []
     return counts.select(
         *columns, *kept, published(group_digest(fields), F.col(TRUE_COUNT)).alias(_PUBLISHED)
     ).select(*columns, *kept, *[F.col(f"{_PUBLISHED}.{name}") for name in PUBLISHED_COLUMNS])
+
+
+def published_fields(rounding: Rounding) -> list[T.StructField]:
+    """Return the published columns: bigint where rounded to the nearest integer, else double."""
+    number = T.LongType() if rounding == "nearest" else T.DoubleType()
+    return [T.StructField(name, number) for name in PUBLISHED_COLUMNS]
 
 
 def _publisher(

@@ -14,6 +14,7 @@ import pyarrow
 import pyarrow.fs
 import pyarrow.parquet
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T
 
 from spark_dphist.errors import ConfigurationError, ReleaseError
 from spark_dphist.spark.arrow_exchange import dataframe_from_arrow
@@ -43,8 +44,8 @@ class Target(ABC):
         """Write a driver-side table beside the place."""
 
     @abstractmethod
-    def read_staged(self, spark: SparkSession) -> DataFrame:
-        """Read what was staged."""
+    def read_staged(self, spark: SparkSession, schema: T.StructType | None = None) -> DataFrame:
+        """Read what was staged, with this schema where the format does not keep one."""
 
     @abstractmethod
     def is_staged(self, spark: SparkSession) -> bool:
@@ -63,8 +64,8 @@ class Target(ABC):
         """Remove what was staged, if anything."""
 
     @abstractmethod
-    def read(self, spark: SparkSession) -> DataFrame:
-        """Read what was published."""
+    def read(self, spark: SparkSession, schema: T.StructType | None = None) -> DataFrame:
+        """Read what was published, with this schema where the format does not keep one."""
 
     @property
     @abstractmethod
@@ -137,9 +138,9 @@ class PathTarget(Target):
             table, f"{staged}/part-00000.parquet", filesystem=file_system, coerce_timestamps="us"
         )
 
-    def read_staged(self, spark: SparkSession) -> DataFrame:
+    def read_staged(self, spark: SparkSession, schema: T.StructType | None = None) -> DataFrame:
         """Read the staging directory."""
-        return spark.read.format(self.format).options(**self.options).load(self.staging_path)
+        return self._load(spark, self.staging_path, schema)
 
     def is_staged(self, spark: SparkSession) -> bool:
         """Return whether the staging directory is there."""
@@ -174,10 +175,13 @@ class PathTarget(Target):
         """Remove the staging directory, if there is one."""
         _delete(*_resolve(self.staging_path))
 
-    def read(self, spark: SparkSession) -> DataFrame:
+    def read(self, spark: SparkSession, schema: T.StructType | None = None) -> DataFrame:
         """Read the published directory."""
-        location = normalised_path(self.path)
-        return spark.read.format(self.format).options(**self.options).load(location)
+        return self._load(spark, normalised_path(self.path), schema)
+
+    def _load(self, spark: SparkSession, location: str, schema: T.StructType | None) -> DataFrame:
+        reader = spark.read.format(self.format).options(**self.options)
+        return (reader if schema is None else reader.schema(schema)).load(location)
 
     def beside(self, suffix: str) -> Self:
         """Return a target of the same kind whose path ends in a further suffix."""
@@ -216,7 +220,7 @@ class TableTarget(Target):
     @property
     def staging_table(self) -> str:
         """The table beside it that is written first."""
-        return f"{self.table}__staging_{re.sub('[^A-Za-z0-9]', '_', self.release_id)}"
+        return _suffixed(self.table, f"__staging_{re.sub('[^A-Za-z0-9]', '_', self.release_id)}")
 
     def refuse_existing(self, spark: SparkSession) -> None:
         """Raise ``ConfigurationError`` if the table exists and may not be overwritten."""
@@ -240,7 +244,7 @@ class TableTarget(Target):
         """Write the table to the staging table."""
         self.stage(dataframe_from_arrow(spark, table))
 
-    def read_staged(self, spark: SparkSession) -> DataFrame:
+    def read_staged(self, spark: SparkSession, schema: T.StructType | None = None) -> DataFrame:
         """Read the staging table."""
         return spark.table(self.staging_table)
 
@@ -262,14 +266,14 @@ class TableTarget(Target):
         """Drop the staging table, if there is one."""
         spark.sql(f"DROP TABLE IF EXISTS {self.staging_table}")
 
-    def read(self, spark: SparkSession) -> DataFrame:
+    def read(self, spark: SparkSession, schema: T.StructType | None = None) -> DataFrame:
         """Read the published table."""
         return spark.table(self.table)
 
     def beside(self, suffix: str) -> Self:
         """Return a target of the same kind whose name ends in a further suffix."""
         return type(self)(
-            self.table + suffix, self.release_id, self.format, self.options, self.mode
+            _suffixed(self.table, suffix), self.release_id, self.format, self.options, self.mode
         )
 
 
@@ -284,10 +288,22 @@ def normalised_path(path: str) -> str:
     return f"{scheme}://{posixpath.normpath(rest.removeprefix('//'))}"
 
 
+def from_working_directory(path: str) -> str:
+    """Return a relative path as an absolute one: Spark's JVM may have started elsewhere."""
+    scheme, separator, _ = path.partition(":")
+    has_scheme = separator and "/" not in scheme
+    return path if has_scheme or path.startswith("/") else str(Path.cwd() / path)
+
+
 def path_exists(path: str) -> bool:
     """Return whether there is a file or directory."""
     file_system, inside = _resolve(path)
     return bool(file_system.get_file_info(inside).type != pyarrow.fs.FileType.NotFound)
+
+
+def _suffixed(table: str, suffix: str) -> str:
+    """Return a table's name with a suffix, inside the quotes of a quoted one."""
+    return f"{table[:-1]}{suffix}`" if table.endswith("`") else table + suffix
 
 
 def before_pattern(path: str) -> str:
