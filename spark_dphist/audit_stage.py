@@ -84,6 +84,10 @@ def stage_audit(
     # The exact size of a key set is only counted where duplicates may be behind a difference.
     declared = size if summary.groups == size else request.key_set.size(spark, fields)
     summary.check_complete(declared)
+    if request.output.format.lower() not in FULL_FORMATS or any(
+        isinstance(field.dataType, T.TimestampType) for field in fields
+    ):
+        _check_keys_are_kept(spark, request, fields, summary)
     header = _header(spark, request, fields, summary, fixed_key=fixed_key)
     request.audit_header.stage_arrow(spark, header.to_arrow())
     return PublicAudit(header, groups)

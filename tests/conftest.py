@@ -64,7 +64,8 @@ def spark(
     os.environ["PYSPARK_PYTHON"] = sys.executable
     log4j = tmp_path_factory.mktemp("log4j") / "log4j2.properties"
     log4j.write_text(_LOG4J.format(file=driver_log))
-    java_options = f"-Dlog4j2.configurationFile={log4j.as_uri()} -Dderby.system.home={log4j.parent}"
+    # Many small jobs: the second compiler would take longer than it saves.
+    java_options = f"-XX:TieredStopAtLevel=1 -Dlog4j2.configurationFile={log4j.as_uri()}"
     settings = {
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
