@@ -15,9 +15,11 @@ from rich.console import Console
 
 from spark_dphist import __version__, cli_ledger
 from spark_dphist.accounting.ledger import Ledger
+from spark_dphist.comparison import compare_mechanisms
 from spark_dphist.config import LedgerSection, load_configuration, with_release_id
 from spark_dphist.display import (
     budget_lines,
+    comparison_view,
     header_lines,
     plan_view,
     released_rows,
@@ -44,9 +46,19 @@ ConfigurationPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="TOML 
 def plan(
     config: ConfigurationPath,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Show all mechanisms beside the configured one.")
+    ] = False,
 ) -> None:
     """Show cost and accuracy of a release; touch no data."""
     configuration = load_configuration(config)
+    if compare:
+        compared = compare_mechanisms(configuration)
+        if as_json:
+            typer.echo(compared.to_json())
+        else:
+            Console().print(comparison_view(compared))
+        return
     planned = make_plan(configuration)
     if as_json:
         typer.echo(planned.to_json())

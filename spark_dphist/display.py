@@ -19,7 +19,9 @@ from rich.text import Text
 
 from spark_dphist.accounting.composition import Rho
 from spark_dphist.accounting.ledger import Charge
+from spark_dphist.accounting.policy import Reading
 from spark_dphist.audit import AuditHeader
+from spark_dphist.comparison import Candidate, Comparison
 from spark_dphist.plan import Plan, PlanRow
 
 if TYPE_CHECKING:
@@ -85,6 +87,60 @@ def _coefficients(plan: Plan) -> Iterator[Text]:
 def _warnings(plan: Plan) -> Iterator[Text]:
     for warning in plan.warnings:
         yield Text.assemble(("Warning: ", "bold yellow"), warning)
+
+
+def comparison_view(comparison: Comparison) -> RenderableType:
+    """Show all mechanisms, once at one promise on the error and once at one worst-case budget."""
+    floor, counts = comparison.floor, comparison.counts
+    promise = (
+        f"Same promise: expected error below {comparison.relative_error:g} x max(count, {floor:g})"
+    )
+    budget = f"Same worst case for everyone: rho = {comparison.rho:.4g}"
+    return Group(
+        *_side_by_side(promise, comparison.equal_promise, counts),
+        *_side_by_side(budget, comparison.equal_budget, counts),
+        Text(
+            "A lower rho protects better. Attacker: how often the best guess whether one unit is "
+            "in the data is right, at even odds (50% is guessing). Worst case of the expected "
+            f"error: in units of max(count, {floor:g})."
+        ),
+    )
+
+
+def _side_by_side(
+    title: str, candidates: Sequence[Candidate], counts: Sequence[int]
+) -> Iterator[RenderableType]:
+    table = Table(title=title, title_justify="left", box=box.HORIZONTALS, padding=(0, 1, 0, 0))
+    table.add_column("records in the group")
+    for heading in (*(f"{count:,}" for count in counts), "worst case"):
+        table.add_column(heading, justify="right")
+    blocks: dict[str, list[list[str]]] = {"rho": [], "attacker": [], "expected error": []}
+    for candidate in candidates:
+        if candidate.worst_case is None:
+            continue
+        everyone: list[PlanRow | Reading] = [*candidate.rows, candidate.worst_case]
+        name = f" {candidate.name}"
+        errors = [_brief(row.expected_error) for row in candidate.rows]
+        blocks["rho"].append([name, *(_budget(reading.rho) for reading in everyone)])
+        blocks["attacker"].append([name, *(f"{it.attacker_accuracy:.1%}" for it in everyone)])
+        blocks["expected error"].append([name, *errors, f"{candidate.relative_error:.3g} x"])
+    for heading, rows in blocks.items():
+        table.add_row(Text(heading, "bold"))
+        for cells in rows:
+            table.add_row(*cells)
+    yield table
+    for candidate in candidates:
+        if candidate.refusal is not None:
+            yield Text(f"{candidate.name}: {candidate.refusal}")
+    yield Text()
+
+
+def _brief(error: float) -> str:
+    return f"{error:,.0f}" if 1000 <= error < 1e5 else f"{error:.3g}"
+
+
+def _budget(rho: float) -> str:
+    return f"{rho:.3g}" if rho >= 1e-4 else f"{rho:.2g}"
 
 
 def verification_view(verification: Verification) -> RenderableType:

@@ -101,21 +101,8 @@ def make_plan(configuration: ReleaseConfiguration) -> Plan:
     """
     section = configuration.mechanism
     mechanism = section.calibrated()
-    rounded = configuration.output.rounding == "nearest"
     unit, delta = configuration.privacy.privacy_unit, configuration.privacy.delta
-    records = unit.records_per_group
-
-    def row(count: int) -> PlanRow:
-        reading = read_budget(mechanism, float(mechanism.budget(count, records)), records, delta)
-        return PlanRow(
-            count=count,
-            expected_error=float(mechanism.expected_absolute_error(count, rounded=rounded)),
-            promised_error=section.relative_error * max(count, section.floor),
-            **asdict(reading),
-        )
-
-    counts = sorted({1, 10, math.ceil(section.floor), 1_000, 1_000_000})
-    rows = tuple(row(count) for count in counts)
+    rows = plan_rows(configuration, mechanism, section.relative_error)
     worst = read_worst_case(mechanism, unit, delta)
     return Plan(
         mechanism=mechanism,
@@ -127,6 +114,34 @@ def make_plan(configuration: ReleaseConfiguration) -> Plan:
         rows=rows,
         warnings=tuple(_warnings(configuration, worst.rho, rows)),
     )
+
+
+def plan_rows(
+    configuration: ReleaseConfiguration, mechanism: Mechanism, relative_error: float
+) -> tuple[PlanRow, ...]:
+    """Evaluate a mechanism at small, middling and large counts, the floor among them.
+
+    Parameters
+    ----------
+    configuration
+        Names floor, privacy unit, delta and rounding.
+    mechanism, relative_error
+        Whose promise it is; not necessarily those of the configuration.
+    """
+    floor, delta = configuration.mechanism.floor, configuration.privacy.delta
+    rounded = configuration.output.rounding == "nearest"
+    records = configuration.privacy.privacy_unit.records_per_group
+
+    def row(count: int) -> PlanRow:
+        reading = read_budget(mechanism, float(mechanism.budget(count, records)), records, delta)
+        return PlanRow(
+            count=count,
+            expected_error=float(mechanism.expected_absolute_error(count, rounded=rounded)),
+            promised_error=relative_error * max(count, floor),
+            **asdict(reading),
+        )
+
+    return tuple(row(count) for count in sorted({1, 10, math.ceil(floor), 1_000, 1_000_000}))
 
 
 def _warnings(
