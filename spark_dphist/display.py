@@ -101,8 +101,8 @@ def comparison_view(comparison: Comparison) -> RenderableType:
         *_side_by_side(budget, comparison.equal_budget, counts),
         Text(
             "A lower rho protects better. Attacker: how often the best guess whether one unit is "
-            "in the data is right, at even odds (50% is guessing). Worst case of the expected "
-            f"error: in units of max(count, {floor:g})."
+            "in the data is right, at even odds (50% is guessing). Worst: at the count where it is largest, for the expected "
+            f"error in units of max(count, {floor:g})."
         ),
     )
 
@@ -111,8 +111,8 @@ def _side_by_side(
     title: str, candidates: Sequence[Candidate], counts: Sequence[int]
 ) -> Iterator[RenderableType]:
     table = Table(title=title, title_justify="left", box=box.HORIZONTALS, padding=(0, 1, 0, 0))
-    table.add_column("records in the group")
-    for heading in (*(f"{count:,}" for count in counts), "worst case"):
+    table.add_column("group size")
+    for heading in (*(f"{count:,}" for count in counts), "worst"):
         table.add_column(heading, justify="right")
     blocks: dict[str, list[list[str]]] = {"rho": [], "attacker": [], "expected error": []}
     for candidate in candidates:
