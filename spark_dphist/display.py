@@ -101,8 +101,8 @@ def comparison_view(comparison: Comparison) -> RenderableType:
         *_side_by_side(budget, comparison.equal_budget, counts),
         Text(
             "A lower rho protects better. Attacker: how often the best guess whether one unit is "
-            "in the data is right, at even odds (50% is guessing). Worst: at the count where it is largest, for the expected "
-            f"error in units of max(count, {floor:g})."
+            "in the data is right, at even odds (50% is guessing). Worst: at the count where it is "
+            f"largest, for the expected error in units of max(count, {floor:g})."
         ),
     )
 
