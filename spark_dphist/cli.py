@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 
 from spark_dphist import __version__, cli_ledger
-from spark_dphist.accounting.ledger import Ledger
+from spark_dphist.accounting.ledger import Charge, Ledger, commands
 from spark_dphist.comparison import compare_mechanisms
 from spark_dphist.config import LedgerSection, load_configuration, with_release_id
 from spark_dphist.display import (
@@ -61,7 +61,8 @@ def plan(
         return
     planned = make_plan(configuration)
     if as_json:
-        typer.echo(planned.to_json())
+        budget = _budget_rows(configuration.ledger, planned) if configuration.ledger else None
+        typer.echo(planned.to_json(budget))
     else:
         Console().print(plan_view(planned))
         if configuration.ledger is not None:
@@ -161,10 +162,23 @@ def _ledger(section: LedgerSection | None) -> AbstractContextManager[Ledger | No
 
 
 def _budget_lines(section: LedgerSection, planned: Plan) -> str:
+    charges, half_done = _budget(section, planned)
+    return budget_lines(section.dataset, charges, half_done)
+
+
+def _budget_rows(section: LedgerSection, planned: Plan) -> dict[str, object]:
+    charges, half_done = _budget(section, planned)
+    return {
+        "data_set": section.dataset,
+        "limits": commands.charge_rows(charges),
+        "half_done": half_done,
+    }
+
+
+def _budget(section: LedgerSection, planned: Plan) -> tuple[tuple[Charge, ...], list[str]]:
     with Ledger(section.url) as ledger:
         charges = ledger.quote(section.dataset, planned.cost())
-        half_done = [release.release_id for release in ledger.half_done(section.dataset)]
-    return budget_lines(section.dataset, charges, half_done)
+        return charges, [left.release_id for left in ledger.half_done(section.dataset)]
 
 
 @app.callback(invoke_without_command=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 
 from spark_dphist.accounting import (
@@ -70,10 +70,11 @@ class Plan:
         promise = {"relative_error": self.relative_error, "floor": self.mechanism.floor}
         return policy_cost(self.mechanism, self.privacy_unit, promise)
 
-    def to_json(self) -> str:
+    def to_json(self, budget: Mapping[str, object] | None = None) -> str:
         """Return the plan for programs: the fields of this class, and of ``PlanRow``, by name.
 
-        ``mechanism`` is its name, with ``parameters`` beside it.
+        ``mechanism`` is its name, with ``parameters`` beside it; ``budget`` is what a ledger says
+        of it, JSON values, or null.
         """
         fields = {
             "mechanism": self.mechanism.name,
@@ -87,6 +88,7 @@ class Plan:
             "worst_case": asdict(self.worst_case),
             "rows": [asdict(row) for row in self.rows],
             "warnings": self.warnings,
+            "budget": budget,
         }
         return json.dumps(fields, indent=2, allow_nan=False)
 

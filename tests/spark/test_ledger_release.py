@@ -437,7 +437,7 @@ def test_a_release_that_another_has_replaced_is_not_handed_out_under_its_id(
 
     run_release(spark, ask("r1", output=place("r1")), ledger=ledger)
     run_release(spark, ask("r2", output=place("r2")), ledger=ledger)
-    with pytest.raises(ReleaseError, match=r"is release 'r2', which has replaced it"):
+    with pytest.raises(ReleaseError, match=r"'r2'.* replaced"):
         run_release(spark, ask("r1", output=place("r1")), ledger=ledger)
 
 
@@ -620,3 +620,27 @@ def test_a_dry_run_shows_the_budget_and_charges_nothing(configured, capfd, ledge
     assert "left 1: fits" in done.err
     assert kinds(ledger) == []
     assert entries(out) == set()
+
+
+def test_a_retry_never_publishes_or_replaces_with_what_is_not_the_committed_release(
+    spark, ask, out, ledger
+):
+    run_release(spark, ask("r1"), ledger=ledger)
+    published = contents(out)
+    # What a run of a changed release under the same names would have left behind, half done.
+    other = ask("r1", key_set=KeySet.product({"carrier": ["AA"], "month": [1]}))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("spark_dphist.release._publish", lambda *_, **__: 1 / 0)
+        elsewhere = replace(other, release_id="r2")
+        with pytest.raises(ZeroDivisionError):
+            run_release(spark, elsewhere, ledger=None)
+    for name in PUBLISHED:
+        (out / f"{name}.staging-r2").rename(out / f"{name}.staging-r1")
+
+    again = replace(ask("r1"), output=PathTarget(str(out / "counts"), "r1", mode="overwrite"))
+    with pytest.raises(ReleaseError, match="is not it"):
+        run_release(spark, again, ledger=ledger)
+
+    assert {
+        name: data for name, data in contents(out).items() if "staging" not in name
+    } == published
