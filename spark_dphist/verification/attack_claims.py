@@ -6,8 +6,9 @@ A lower confidence bound on what is possible must not exceed an upper bound that
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy.special import ndtri
@@ -35,12 +36,12 @@ class ClaimedPrivacy:
     mechanism: Mechanism
     pair: Pair
 
-    @property
+    @cached_property
     def rho(self) -> float:
         """The claimed zCDP budget."""
         return self.pair.claimed_rho(self.mechanism)
 
-    @property
+    @cached_property
     def advantage(self) -> float:
         """The claimed bound on how much more often than not an attacker is right."""
         reading = read_budget(self.mechanism, self.rho, self.pair.records, 1e-6)
@@ -73,6 +74,7 @@ class Attempt:
 
     claimed: ClaimedPrivacy
     epsilon: float
+    delta: float
     event: str
     hits_first: int
     hits_second: int
@@ -86,7 +88,7 @@ def neighbour_attacks(
     guesses = [attempt for attempt in attempts if attempt.epsilon == 0]
     others = [attempt for attempt in attempts if attempt.epsilon > 0]
     size = _scored(outputs)
-    accuracy = _worst(guesses, size, lambda a: a.claimed.advantage)
+    accuracy = _worst(guesses, size, [attempt.claimed.advantage for attempt in guesses])
     claims = [
         Claim(
             claim="No attacker tells neighbouring counts apart better than claimed",
@@ -99,7 +101,7 @@ def neighbour_attacks(
         )
     ]
     if others:
-        delta = _worst(others, size, lambda a: a.claimed.delta(a.epsilon))
+        delta = _worst(others, size, [attempt.delta for attempt in others])
         claims.append(
             Claim(
                 claim="Neighbouring counts are (epsilon, delta)-close as claimed",
@@ -124,7 +126,7 @@ def attack_all(
 ) -> Claim:
     """Attack pairs at every epsilon, 0 included, for one claim on delta."""
     attempts = list(_attempts(mechanism, pairs, outputs))
-    delta = _worst(attempts, _scored(outputs), lambda a: a.claimed.delta(a.epsilon))
+    delta = _worst(attempts, _scored(outputs), [attempt.delta for attempt in attempts])
     return Claim(
         claim=claim,
         how=f"{len(attempts)} attacks on {what}, lower confidence bound of delta",
@@ -140,13 +142,13 @@ def _attempts(
 ) -> Iterator[Attempt]:
     for pair in pairs:
         claimed = ClaimedPrivacy(mechanism, pair)
+        deltas = {epsilon: claimed.delta(epsilon) for epsilon in claimed.epsilons}
         for forward in views(outputs[pair.first], outputs[pair.second]):
             for view in (forward, forward.swapped()):
-                for epsilon in claimed.epsilons:
+                for epsilon, delta in deltas.items():
                     for event in view.best_events(math.exp(epsilon)):
-                        yield Attempt(
-                            claimed, epsilon, event.name, event.hits_first, event.hits_second
-                        )
+                        hits = event.hits_first, event.hits_second
+                        yield Attempt(claimed, epsilon, delta, event.name, *hits)
 
 
 @dataclass(frozen=True)
@@ -156,9 +158,7 @@ class _Finding:
     where: str
 
 
-def _worst(
-    attempts: Sequence[Attempt], size: int, claimed_of: Callable[[Attempt], float]
-) -> _Finding:
+def _worst(attempts: Sequence[Attempt], size: int, claims: Sequence[float]) -> _Finding:
     """Return the attempt that is furthest above its claim, or the most successful if none is."""
     rate = FALSE_ALARM_RATE / (2 * len(attempts))
     first = probability_lower([attempt.hits_first for attempt in attempts], size, rate)
@@ -166,7 +166,7 @@ def _worst(
     factor = np.exp([attempt.epsilon for attempt in attempts])
     # delta >= P(A) - e**epsilon Q(A) for every event A; 0 is always true.
     lower = np.maximum(first - factor * second, 0.0)
-    claimed = np.array([claimed_of(attempt) for attempt in attempts])
+    claimed = np.array(claims)
     broken = lower > claimed
     worst = int(np.argmax(np.where(broken, lower - claimed, -1.0) if broken.any() else lower))
     attempt = attempts[worst]

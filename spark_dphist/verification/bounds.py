@@ -26,7 +26,9 @@ def probability_upper(successes: npt.ArrayLike, trials: int, rate: float) -> Flo
 
 
 def binomial_p_value(
-    successes: npt.ArrayLike, trials: int, probability: float | FloatArray
+    successes: npt.ArrayLike,
+    trials: int | npt.NDArray[np.int64],
+    probability: float | FloatArray,
 ) -> FloatArray:
     """Return twice the smaller tail: at most p with probability at most p, for every p."""
     k = np.asarray(successes, dtype=np.float64)
