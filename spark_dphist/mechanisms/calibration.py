@@ -93,9 +93,9 @@ def refuse_tiny_noise(relative_error: float, sigma: float) -> None:
 def promise_margin(sigma: float) -> float:
     """Return the relative distance to keep from the promised error.
 
-    It covers what separates the shipped mechanism from the formulas: the lattice (1.5 steps of
-    sigma / 2**44), encoding and decoding in doubles (20 * 2**-53 nats, against an error of about
-    0.8 sigma), and the evaluation of the formulas. docs/mechanisms.md adds it up.
+    It covers what separates the shipped mechanism from the formulas: lattice, encoding and decoding
+    err by at most 9.4 * 2**-52 nats together, against an error of about 0.8 sigma; 2**-43 is for
+    the evaluation of the formulas. docs/mechanisms.md adds it up.
     """
     return 2.0**-43 + 2.0**-48 / sigma
 

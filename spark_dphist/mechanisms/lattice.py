@@ -101,7 +101,7 @@ class Lattice:
         -----
         The power of two is looked up in a table of exact multiples of ln 2, so that only the
         logarithm of a number near 1, at most ln(2) / 2 in size, is taken in doubles. In units of
-        2**-52 nats: numpy promises 4 units in the last place for that, at most 1; the rounding of
+        2**-52 nats: 4 units in the last place are allowed for that, at most 1; the rounding of
         the scale and of the product with it, ln(2) / 2; the rounding of ``value`` by the caller,
         1/2. The product and the entry of the table round by half a step each.
         """
