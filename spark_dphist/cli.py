@@ -1,4 +1,4 @@
-"""The command line: ``spark-dphist plan``, ``verify``, ``run`` and ``ledger``.
+"""The command line: ``spark-dphist plan``, ``verify``, ``run``, ``history`` and ``ledger``.
 
 Exit codes: 0 done, 1 the release or a verified claim failed, 2 the configuration or the request is
 wrong, 3 the budget does not allow it.
@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from spark_dphist import __version__, cli_ledger
+from spark_dphist import __version__, cli_history, cli_ledger
 from spark_dphist.accounting.ledger import Charge, Ledger, commands
 from spark_dphist.comparison import compare_mechanisms
 from spark_dphist.config import LedgerSection, load_configuration, with_release_id
@@ -38,6 +38,7 @@ app = typer.Typer(
 )
 
 app.add_typer(cli_ledger.app, name="ledger")
+app.command()(cli_history.history)
 
 ConfigurationPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="TOML configuration")]
 
