@@ -157,18 +157,17 @@ def test_the_tail_of_the_stated_noise_is_symmetric_and_sums_to_one():
 
 
 @pytest.mark.parametrize(
-    "mechanism",
+    ("mechanism", "scale_of"),
     [
-        ShiftedLog.calibrate(relative_error=0.1, floor=50),
-        LinearLog.calibrate(relative_error=0.3, floor=5),
-        FixedGaussian(scale=7.3, floor=5),
+        (ShiftedLog.calibrate(relative_error=0.1, floor=50), lambda it: 2 ** it["scale_bits"]),
+        (LinearLog.calibrate(relative_error=0.3, floor=5), lambda it: 2 ** it["scale_bits"]),
+        (FixedGaussian(scale=7.3, floor=5), lambda it: it["scale"]),
     ],
 )
-def test_the_stated_gaussian_noise_costs_its_shift_squared_over_twice_its_variance(mechanism):
-    noise = stated_noise(mechanism)
-    scale = Fraction(
-        mechanism.parameters().get("scale", 2 ** mechanism.parameters().get("scale_bits", 0))
-    )
+def test_the_stated_gaussian_noise_costs_its_shift_squared_over_twice_its_variance(
+    mechanism, scale_of
+):
+    noise, scale = stated_noise(mechanism), Fraction(scale_of(mechanism.parameters()))
     for shift in (1, -17, 2**40 + 1):
         assert noise.rho_lower(shift) == Fraction(shift**2) / (2 * scale**2)
 

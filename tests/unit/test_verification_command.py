@@ -40,7 +40,7 @@ def line(capsys, monkeypatch):
 
 def break_it(monkeypatch):
     mechanism = broken_version(broken.BudgetOfTheWrongNeighbour, 0.1, 50)
-    monkeypatch.setattr(MechanismSection, "calibrated", lambda self: mechanism)
+    monkeypatch.setattr(MechanismSection, "calibrated", lambda _: mechanism)
 
 
 def test_a_sound_mechanism_exits_with_0(line):
@@ -56,11 +56,8 @@ def test_a_broken_mechanism_exits_with_1_and_names_the_claim(line, monkeypatch):
     break_it(monkeypatch)
     code, out, _ = line(FLIGHTS)
     assert code == 1
-    assert (
-        "FAIL  The stated budget covers both neighbours"
-        in " ".join(out.split("\n")).replace("covers both    ", "covers both ")
-        or "FAIL  The stated budget covers both" in out
-    )
+    assert "FAIL  The stated budget covers both " in out
+    assert out.count("FAIL  ") == 1
     assert "FAILED: do not release" in out
 
 
