@@ -110,23 +110,33 @@ def _check_keys_are_kept(
 
 
 def stored_audit(
-    spark: SparkSession, request: ReleaseRequest, fields: Sequence[T.StructField]
+    spark: SparkSession,
+    request: ReleaseRequest,
+    fields: Sequence[T.StructField],
+    committed_digest: object,
 ) -> PublicAudit:
-    """Read a published audit back and check that key set and counts are the ones it was made for.
+    """Read a committed release's audit, staged or published, and check that all of it is its own.
+
+    Parameters
+    ----------
+    spark, request, fields
+        Of the release.
+    committed_digest
+        The digest of the counts that the ledger has recorded.
 
     Raises
     ------
     ConfigurationError
         If the request asks for other groups than the release has.
     ReleaseError
-        If the audit is another release's, or the counts were changed since.
+        If what stands there is another release's, or was changed since.
     """
-    header = AuditHeader.from_arrow(collect_arrow(request.audit_header.read(spark)))
-    if header.release_id != request.release_id:
+    header = AuditHeader.from_arrow(collect_arrow(request.audit_header.read_current(spark)))
+    if header.release_id != request.release_id or header.counts_digest != committed_digest:
         raise ReleaseError(
             f"release {request.release_id!r} is committed in the ledger, but what stands at "
-            f"{request.audit_header.described!r} is release {header.release_id!r}, which has "
-            "replaced it. Restore it from a backup: making it again would spend the budget again."
+            f"{request.audit_header.described!r} is not it (it says {header.release_id!r}): it was "
+            "replaced. Restore it from a backup: making it again would spend the budget again."
         )
     declared = _summarised_by_spark(request.key_set.to_spark(spark, fields).distinct(), fields)
     if declared.key_set_digest != header.key_set_digest:
@@ -136,7 +146,7 @@ def stored_audit(
             "charged anew."
         )
     counts = _summarised_by_spark(
-        request.output.read(spark, request.released_schema(fields)), fields
+        request.output.read_current(spark, request.released_schema(fields)), fields
     )
     if counts.counts_digest != header.counts_digest:
         raise ReleaseError(
@@ -146,7 +156,7 @@ def stored_audit(
         )
     if header.key_set_size > request.max_collected_groups:
         return PublicAudit(header, None)
-    return PublicAudit(header, collect_arrow(request.audit_groups.read(spark)))
+    return PublicAudit(header, collect_arrow(request.audit_groups.read_current(spark)))
 
 
 def _with_digests(frame: DataFrame, fields: Sequence[T.StructField]) -> DataFrame:

@@ -65,6 +65,11 @@ Settings = dict[str, Annotated[str, BeforeValidator(_setting)]]
 KeyValue = Annotated[Any, BeforeValidator(_key_value)]
 
 
+# Formats whose files do not say what their columns are, and options that make Spark find out.
+_SCHEMALESS = ("csv", "json", "xml")
+_INFERRING = ("inferschema", "samplingratio", "mergeschema", "prefersdate")
+
+
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -91,7 +96,29 @@ class _Location(_Section):
 
 
 class InputSection(_Location):
-    """The confidential table."""
+    """The confidential table.
+
+    ``schema`` declares its columns (``region STRING, day DATE``). Formats without one of their own
+    need it: finding a schema in the records would read them before anything is charged, and one
+    record could decide whether the release is refused.
+    """
+
+    declared_schema: Text | None = Field(default=None, alias="schema")
+
+    @model_validator(mode="after")
+    def _schema_is_not_inferred(self) -> Self:
+        if self.format.lower() in _SCHEMALESS and self.declared_schema is None:
+            raise ValueError(
+                f"format {self.format!r} needs a declared 'schema', for example "
+                "'region STRING, day DATE': it must not be found in the confidential records"
+            )
+        for option in self.options:
+            if option.lower() in _INFERRING:
+                raise ValueError(
+                    f"option {option!r} would find the schema in the confidential records: remove "
+                    "it, and declare 'schema'"
+                )
+        return self
 
 
 class ColumnValues(_Section):
@@ -136,6 +163,7 @@ class KeySetSection(_Section):
     path: Text | None = None
     format: Text = "parquet"
     options: Settings = {}
+    declared_schema: Text | None = Field(default=None, alias="schema")
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
@@ -376,7 +404,10 @@ def _files_beside(file: Path) -> str:
 
 def with_release_id(configuration: ReleaseConfiguration, release_id: str) -> ReleaseConfiguration:
     """Return the configuration with another release id, validated like one from a file."""
-    content = {**configuration.model_dump(exclude_unset=True), "release_id": release_id}
+    content = {
+        **configuration.model_dump(exclude_unset=True, by_alias=True),
+        "release_id": release_id,
+    }
     return parse_configuration(content, "--release-id")
 
 

@@ -120,7 +120,7 @@ def _fields_at(location: list[str], model: type[BaseModel]) -> list[str]:
         if not models:
             return []
         model = models[0]
-    return list(model.model_fields)
+    return [field.alias or name for name, field in model.model_fields.items()]
 
 
 def _models_in(kind: Any) -> list[type[BaseModel]]:

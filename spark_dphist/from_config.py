@@ -5,7 +5,12 @@ from __future__ import annotations
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_dphist.config import GroupsSection, InputSection, ReleaseConfiguration
+from spark_dphist.config import (
+    GroupsSection,
+    InputSection,
+    KeySetSection,
+    ReleaseConfiguration,
+)
 from spark_dphist.errors import ConfigurationError
 from spark_dphist.places import OutputTarget
 from spark_dphist.request import ReleaseRequest, new_release_id
@@ -31,6 +36,7 @@ def request_from(spark: SparkSession, configuration: ReleaseConfiguration) -> Re
         records=_read(spark, source, f"the input {source.described}"),
         input=source.described,
         input_path=source.path,
+        input_table=source.table,
         columns=configuration.groups.columns,
         key_set=_key_set(spark, configuration.groups),
         mechanism=mechanism,
@@ -71,7 +77,7 @@ def _audit(configuration: ReleaseConfiguration, counts: OutputTarget) -> OutputT
     return counts.beside("_audit")
 
 
-def _read(spark: SparkSession, place: InputSection, called: str) -> DataFrame:
+def _read(spark: SparkSession, place: InputSection | KeySetSection, called: str) -> DataFrame:
     try:
         if place.table is not None:
             frame = spark.table(place.table)
@@ -88,7 +94,8 @@ def _read(spark: SparkSession, place: InputSection, called: str) -> DataFrame:
 
 
 def _first_sentence(error: PySparkException) -> str:
-    # Nothing of the data has been read yet, so the message cannot quote a record.
+    # Schemas come from catalogs, files' footers and declarations, never from records, so the
+    # message cannot quote one.
     return str(error).split("\n", maxsplit=1)[0].split("SQLSTATE")[0].strip()
 
 
@@ -98,7 +105,5 @@ def _key_set(spark: SparkSession, groups: GroupsSection) -> KeySet:
         return KeySet.product({name: column.all_values for name, column in section.product.items()})
     if section.tuples is not None:
         return KeySet.from_tuples(groups.columns, section.tuples)
-    place = InputSection(
-        path=section.path, table=section.table, format=section.format, options=section.options
-    )
-    return KeySet.from_dataframe(_read(spark, place, f"the key set {place.described}"))
+    called = f"the key set {section.table or section.path}"
+    return KeySet.from_dataframe(_read(spark, section, called))

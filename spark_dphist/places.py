@@ -18,6 +18,7 @@ def check_places(
     public: Mapping[str, OutputTarget],
     confidential: PathTarget | None,
     input_path: str | None,
+    input_table: str | None,
 ) -> None:
     """Refuse places that are the same, lie in one another or cannot be used.
 
@@ -29,8 +30,8 @@ def check_places(
         What is published, by what it is called in an error.
     confidential
         The confidential audit, if there is one.
-    input_path
-        Where the confidential data lies, if it is a path; patterns are taken for their directory.
+    input_path, input_table
+        Where the confidential data lies; patterns in a path are taken for their directory.
 
     Raises
     ------
@@ -51,11 +52,19 @@ def check_places(
             )
     if input_path is not None:
         records = before_pattern(input_path)
-        for name, path in paths.items():
-            if _overlap(path, records):
+        for name, place in everything.items():
+            if isinstance(place, PathTarget) and _overlap(place.path, records):
                 raise ConfigurationError(
-                    f"{name} path {path!r} and the input {input_path!r} lie in one another. Put "
-                    "what is published outside the confidential data."
+                    f"{name} path {place.path!r} and the input {input_path!r} lie in one another. "
+                    "Put what is written outside the confidential data."
+                )
+    if input_table is not None:
+        for name, place in everything.items():
+            if isinstance(place, TableTarget) and (
+                _qualified(spark, place.table) == _qualified(spark, input_table)
+            ):
+                raise ConfigurationError(
+                    f"{name} table {place.table!r} is the input itself. Choose another table."
                 )
     if confidential is not None:
         if any(isinstance(place, TableTarget) for place in public.values()):
@@ -86,3 +95,10 @@ def _check_usable(name: str, place: OutputTarget) -> None:
 
 def _overlap(path: str, other: str) -> bool:
     return lies_within(path, other) or lies_within(other, path)
+
+
+def _qualified(spark: SparkSession, table: str) -> tuple[str, ...]:
+    """Return a table's name with catalog and schema, as catalogs compare it."""
+    parts = [part.strip("`").lower() for part in table.split(".")]
+    current = [spark.catalog.currentCatalog().lower(), spark.catalog.currentDatabase().lower()]
+    return (*current[: max(3 - len(parts), 0)], *parts)

@@ -90,10 +90,15 @@ def run_release(
     """
     on_step("checking the request")
     fields = check_request(spark, request)
+    if key is not None and not key.is_fixed:
+        raise ConfigurationError(
+            "a release key is only taken from the caller for tests, and then marked in the audit: "
+            "make it with ReleaseKey.fixed_for_tests, or leave it out for a fresh one"
+        )
     if ledger is not None and ledger.find(request.release_id) is not None:
         # Refused, unless it is committed; nothing is charged.
         _reserve(ledger, request)
-        return _hand_out(spark, request, fields, on_step)
+        return _hand_out(spark, request, fields, ledger, on_step)
     refuse_existing(spark, request, fields)
     size = request.key_set.rows(spark, fields)
     release_key = ReleaseKey.generate() if key is None else key
@@ -104,13 +109,16 @@ def run_release(
         on_step("reserving the budget")
         if _reserve(ledger, request):
             # Another run has committed it since the first look.
-            return _hand_out(spark, request, fields, on_step)
+            return _hand_out(spark, request, fields, ledger, on_step)
     try:
         on_step(f"counting up to {size:,} groups and adding noise")
         with unlogged():
             _stage_counts(spark, request, fields, noisy)
         on_step("reading the stored release back and auditing it")
         audit = stage_audit(spark, request, fields, size, fixed_key=release_key.is_fixed)
+        for target in request.targets:
+            if not target.is_staged(spark):
+                raise ReleaseError(f"what was staged beside {target.described!r} has vanished")
     except BaseException as error:
         remaining = _discard(spark, request)
         _explain_failure(request, error, remaining, ledger)
@@ -217,7 +225,11 @@ def _commit(
 
 
 def _hand_out(
-    spark: SparkSession, request: ReleaseRequest, fields: Sequence[T.StructField], on_step: Step
+    spark: SparkSession,
+    request: ReleaseRequest,
+    fields: Sequence[T.StructField],
+    ledger: Ledger,
+    on_step: Step,
 ) -> Release:
     """Return a committed release as it is stored, moving into place what a crash left staged."""
     on_step("handing out the stored release")
@@ -228,8 +240,10 @@ def _hand_out(
                 f"{target.described!r} nor staged beside it. Restore it from a backup: making it "
                 "again would spend the budget again."
             )
+    recorded = ledger.release(request.release_id).output or {}
+    audit = stored_audit(spark, request, fields, recorded.get("counts_digest"))
     _publish(spark, request, committed=True)
-    return _released(spark, request, fields, stored_audit(spark, request, fields))
+    return _released(spark, request, fields, audit)
 
 
 def _released(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import get_args
 
@@ -79,6 +79,7 @@ class ReleaseRequest:
     records: DataFrame
     input: str
     input_path: str | None = None
+    input_table: str | None = None
     columns: Sequence[str]
     key_set: KeySet
     mechanism: Mechanism
@@ -161,7 +162,7 @@ def check_request(spark: SparkSession, request: ReleaseRequest) -> list[T.Struct
         "audit": request.audit_groups,
         "audit header": request.audit_header,
     }
-    check_places(spark, public, request.confidential_audit, request.input_path)
+    check_places(spark, public, request.confidential_audit, request.input_path, request.input_table)
     return fields
 
 
@@ -182,8 +183,10 @@ def _rehearse(
     spark: SparkSession, request: ReleaseRequest, fields: Sequence[T.StructField]
 ) -> None:
     """Stage and remove an empty table, so that nothing is charged for what cannot be written."""
+    # Under a name of its own, so that nothing of another run is in its way or removed with it.
+    trial = replace(request.output, release_id=new_release_id("rehearsal"))
     try:
-        request.output.stage(spark.createDataFrame([], request.released_schema(fields)))
+        trial.stage(spark.createDataFrame([], request.released_schema(fields)))
     except PySparkException as error:
         raise ConfigurationError(
             f"the output {request.output.described!r} cannot be written as "
@@ -192,7 +195,7 @@ def _rehearse(
             "convert what was published."
         ) from None
     finally:
-        request.output.discard(spark)
+        trial.discard(spark)
 
 
 def _check_parameters(request: ReleaseRequest) -> None:

@@ -491,7 +491,7 @@ def _mu_upper(rho: FloatArray) -> FloatArray:
 def _exp_upper(exponent: FloatArray, size: FloatArray) -> FloatArray:
     """Return e^exponent rounded up, in (0, 1]; the exponent's own terms add up to ``size``."""
     with np.errstate(under="ignore", invalid="ignore"):
-        value = np.exp(np.minimum(exponent + _ROUNDING * np.minimum(size, 1e6), 0.0))
+        value = np.exp(np.minimum(exponent + _ROUNDING * np.minimum(size, 1e300), 0.0))
         # Subnormal values are off by a whole step, not by a share of themselves.
         value = np.where(value == 0, _SMALLEST, value * (1 + _ROUNDING) + 2 * _SMALLEST)
     return np.minimum(value, 1.0)

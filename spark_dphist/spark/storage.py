@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import posixpath
 import re
 from abc import ABC, abstractmethod
@@ -29,7 +30,11 @@ _RENAMING = ("local", "hdfs")
 
 
 class Target(ABC):
-    """A place that receives one DataFrame: staged beside it, checked, then published at once."""
+    """A place that receives one DataFrame: staged beside it, checked, then published.
+
+    Publishing is one rename on local file systems, HDFS and catalogs. Object stores have none:
+    there Spark copies, and readers must wait for its mark of a whole write, ``_SUCCESS``.
+    """
 
     @abstractmethod
     def refuse_existing(self, spark: SparkSession) -> None:
@@ -55,9 +60,14 @@ class Target(ABC):
     def exists(self, spark: SparkSession) -> bool:
         """Return whether something is at the place."""
 
+    def read_current(self, spark: SparkSession, schema: T.StructType | None = None) -> DataFrame:
+        """Read what is staged, or what was published if nothing is."""
+        read = self.read_staged if self.is_staged(spark) else self.read
+        return read(spark, schema)
+
     @abstractmethod
     def publish(self, spark: SparkSession) -> None:
-        """Move what was staged into place, so that readers see all of it or nothing."""
+        """Move what was staged into place."""
 
     @abstractmethod
     def discard(self, spark: SparkSession) -> None:
@@ -154,12 +164,15 @@ class PathTarget(Target):
         """Rename the staging directory, or copy it where renaming is not atomic."""
         file_system, staged = _resolve(self.staging_path)
         _, final = _resolve(self.path)
-        if self.mode == "error" and path_exists(self.path):
+        renames = file_system.type_name in _RENAMING
+        # Where files are copied, a directory without Spark's mark is a copy that did not finish.
+        taken = path_exists(self.path if renames else f"{self.path.rstrip('/')}/_SUCCESS")
+        if self.mode == "error" and taken:
             raise ReleaseError(
                 f"output path {self.path!r} has come into being while the release ran; the "
                 f"finished release is in {self.staging_path!r}."
             )
-        if file_system.type_name in _RENAMING:
+        if renames:
             replaced = f"{final}.replaced-{self.release_id}"
             if path_exists(self.path):
                 file_system.move(final, replaced)
@@ -220,7 +233,9 @@ class TableTarget(Target):
     @property
     def staging_table(self) -> str:
         """The table beside it that is written first."""
-        return _suffixed(self.table, f"__staging_{re.sub('[^A-Za-z0-9]', '_', self.release_id)}")
+        # A digest, as catalogs fold case and allow few characters: two ids must never share a name.
+        digest = hashlib.sha256(self.release_id.encode()).hexdigest()[:16]
+        return _suffixed(self.table, f"__staging_{digest}")
 
     def refuse_existing(self, spark: SparkSession) -> None:
         """Raise ``ConfigurationError`` if the table exists and may not be overwritten."""

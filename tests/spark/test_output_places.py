@@ -57,7 +57,7 @@ def test_overwriting_replaces_counts_and_audit_and_leaves_nothing_old(
     first = run_release(spark, request_for(spark, tmp_path), key=KEY).counts.collect()
     output = PathTarget(str(tmp_path / "counts"), "r2", mode="overwrite")
     request = request_for(spark, tmp_path, release_id="r2", output=output)
-    second = run_release(spark, request, key=ReleaseKey.generate()).counts.collect()
+    second = run_release(spark, request).counts.collect()
     assert len(second) == KEY_SET_SIZE
     assert second != first
     assert entries(tmp_path) == {"counts", "counts_audit_groups", "counts_audit_header"}
@@ -388,3 +388,48 @@ def test_a_stream_cannot_be_released(spark: SparkSession, tmp_path: Path) -> Non
     stream = spark.readStream.format("rate").load().selectExpr("value AS month", "'AA' AS carrier")
     with pytest.raises(ConfigurationError, match="stream"):
         check(spark, request_for(spark, tmp_path, records=stream))
+
+
+@pytest.mark.parametrize("inside", ["", "/secret"])
+def test_the_confidential_audit_stays_out_of_the_input_too(
+    spark: SparkSession, tmp_path: Path, inside: str
+) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    secret = PathTarget(f"{data}{inside}", "r1", mode="overwrite")
+    request = request_for(spark, tmp_path, input_path=str(data))
+    with pytest.raises(ConfigurationError, match="lie in one another"):
+        check(spark, replace(request, confidential_audit=secret))
+
+
+@pytest.mark.parametrize("name", ["records_table", "default.records_table", "`Records_Table`"])
+def test_a_release_never_replaces_its_own_input_table(
+    spark: SparkSession, tmp_path: Path, name: str
+) -> None:
+    request = request_for(
+        spark,
+        tmp_path,
+        output=TableTarget(name, "r1", mode="overwrite"),
+        input_table="spark_catalog.default.records_table",
+    )
+    with pytest.raises(ConfigurationError, match="is the input itself"):
+        check(spark, request)
+
+
+def test_a_key_from_the_caller_must_be_marked_as_fixed(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="fixed_for_tests"):
+        run_release(spark, request_for(spark, tmp_path), key=ReleaseKey.generate())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_rehearsal_leaves_what_another_run_has_staged_alone(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    output = PathTarget(str(tmp_path / "counts"), "r1", format="csv")
+    request = request_for(spark, tmp_path, output=output)
+    staged = Path(output.staging_path)
+    staged.mkdir()
+    (staged / "part").write_text("of another run")
+    with pytest.raises(ConfigurationError, match="left over"):
+        check(spark, request)
+    assert (staged / "part").read_text() == "of another run"

@@ -37,7 +37,6 @@ from spark_dphist.mechanisms import Constant
 from spark_dphist.release import Release, run_release
 from spark_dphist.spark.group_key import PUBLISHED_COLUMNS
 from spark_dphist.spark.key_set import KeySet
-from spark_dphist.streams import ReleaseKey
 
 
 @pytest.fixture(scope="module")
@@ -393,7 +392,7 @@ def test_nothing_held_by_the_caller_leads_back_to_the_data(
     path = tmp_path / "records"
     records.write.parquet(str(path))
     request = request_for(spark, tmp_path / "out", records=spark.read.parquet(str(path)))
-    release = run_release(spark, request, key=ReleaseKey.generate())
+    release = run_release(spark, request)
     before = release.counts.collect()
     for file in path.iterdir():
         file.unlink()

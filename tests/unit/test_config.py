@@ -494,3 +494,19 @@ def test_an_empty_file_lacks_the_four_sections(tmp_path):
         load_configuration(file)
     places = [line.strip().split(":")[0] for line in str(caught.value).split("\n")[1:]]
     assert places == ["input", "groups", "mechanism", "output"]
+
+
+@pytest.mark.parametrize("kind", ["csv", "json", "JSON", "xml"])
+def test_a_format_without_a_schema_needs_a_declared_one(kind):
+    got = message(changed(input__format=kind))
+    assert "input" in got
+    assert "needs a declared 'schema'" in got
+    declared = changed(input__format=kind, input__schema="origin STRING")
+    assert parse_configuration(declared, "test").input.declared_schema == "origin STRING"
+
+
+@pytest.mark.parametrize("option", ["inferSchema", "samplingRatio", "mergeSchema"])
+def test_a_schema_is_never_found_in_the_confidential_records(option):
+    got = message(changed(input__options={option: "true"}))
+    assert f"option '{option}'" in got
+    assert "declare 'schema'" in got

@@ -137,7 +137,13 @@ def test_audits_stand_beside_a_table_in_its_format():
     target = TableTarget("lake.visits", "visits-1.a", "delta", {"x": "y"}, "overwrite")
     expected = TableTarget("lake.visits_audit", "visits-1.a", "delta", {"x": "y"}, "overwrite")
     assert target.beside("_audit") == expected
-    assert target.staging_table == "lake.visits__staging_visits_1_a"
+    assert target.staging_table.startswith("lake.visits__staging_")
+
+
+def test_no_two_release_ids_share_a_staging_table_whatever_a_catalog_folds():
+    ids = ["2013-01", "2013.01", "2013_01", "a", "A", "a-b", "a.b"]
+    names = {TableTarget("lake.visits", each).staging_table.lower() for each in ids}
+    assert len(names) == len(ids)
 
 
 @pytest.mark.parametrize("kind", ["directory", "file"])
