@@ -49,7 +49,7 @@ def test_the_calibrated_shifted_log_keeps_the_promise_strictly_at_every_count(
     assert find_violation(mechanism, relative_error) is None
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(PROMISES, FLOORS, LINEAR_DRIFTS)
 def test_the_calibrated_linear_log_keeps_the_promise_strictly_at_every_count(
     relative_error, floor, drift
@@ -111,7 +111,7 @@ def test_the_tail_bound_holds_from_its_count_on(sigma, size, start, further):
             assert float(worst_error(mechanism, count)) / count <= bound * (1 + 1e-13)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(PROMISES, st.floats(1, 100), LINEAR_DRIFTS, st.floats(0.9, 1.1), st.floats(0.9, 1.1))
 def test_the_search_agrees_with_looking_at_every_count(relative_error, floor, drift, louder, wider):
     best = LinearLog.calibrate(relative_error=relative_error, floor=floor, drift=drift)
