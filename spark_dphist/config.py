@@ -353,6 +353,17 @@ class ReleaseConfiguration(_Section):
     ledger: LedgerSection | None = None
     spark: SparkSection = SparkSection()
 
+    @model_validator(mode="after")
+    def _promise_covers_what_is_published(self) -> Self:
+        method = (self.mechanism.model_extra or {}).get("method", "exact")
+        if method == "closed_form" and self.output.rounding == "nearest":
+            raise ValueError(
+                "mechanism.method 'closed_form' does not count what rounding adds to the error, so "
+                "the promise could fail for the published integers: leave it out, or set "
+                'output.rounding = "none"'
+            )
+        return self
+
 
 def load_configuration(path: str | Path) -> ReleaseConfiguration:
     """Read and validate a TOML configuration.

@@ -12,9 +12,9 @@ from spark_dphist.config import (
     ReleaseConfiguration,
 )
 from spark_dphist.errors import ConfigurationError
-from spark_dphist.places import OutputTarget
 from spark_dphist.request import ReleaseRequest, new_release_id
 from spark_dphist.spark.key_set import KeySet
+from spark_dphist.spark.places import OutputTarget
 from spark_dphist.spark.storage import PathTarget, TableTarget, from_working_directory
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 
 from spark_dphist.accounting import (
@@ -114,7 +114,7 @@ def make_plan(configuration: ReleaseConfiguration) -> Plan:
         privacy_unit=unit,
         worst_case=worst,
         rows=rows,
-        warnings=tuple(_warnings(configuration, worst.rho, rows)),
+        warnings=tuple(_warnings(configuration, worst.rho)),
     )
 
 
@@ -146,9 +146,7 @@ def plan_rows(
     return tuple(row(count) for count in sorted({1, 10, math.ceil(floor), 1_000, 1_000_000}))
 
 
-def _warnings(
-    configuration: ReleaseConfiguration, worst_rho: float, rows: Iterable[PlanRow]
-) -> Iterator[str]:
+def _warnings(configuration: ReleaseConfiguration, worst_rho: float) -> Iterator[str]:
     promised = configuration.mechanism.relative_error * configuration.mechanism.floor
     if worst_rho > 1:
         yield (
@@ -161,14 +159,6 @@ def _warnings(
             "so the released count tells whether that one record is there. A floor of 20 to 100 "
             "protects small groups far better."
         )
-    for row in rows:
-        if row.expected_error >= row.promised_error:
-            yield (
-                f"At a count of {row.count:,} the published integers have an expected error of "
-                f"{row.expected_error:.4g}, not below the promised {row.promised_error:.4g}: "
-                "calibrate with method 'exact', which counts the rounding, or publish doubles "
-                'with rounding = "none".'
-            )
     if configuration.privacy.delta > _LARGEST_DELTA:
         yield (
             f"delta = {configuration.privacy.delta:g} lets epsilon fail for one person in "

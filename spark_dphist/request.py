@@ -18,12 +18,12 @@ from spark_dphist.accounting.policy import policy_cost
 from spark_dphist.accounting.privacy_unit import PrivacyUnit
 from spark_dphist.errors import ConfigurationError
 from spark_dphist.mechanisms import Mechanism, Rounding
-from spark_dphist.places import OutputTarget, check_places
 from spark_dphist.spark.bounding import unit_field
 from spark_dphist.spark.failures import condition_of
 from spark_dphist.spark.group_key import key_fields
 from spark_dphist.spark.key_set import KeySet
 from spark_dphist.spark.noise import published_fields
+from spark_dphist.spark.places import OutputTarget, check_places
 from spark_dphist.spark.storage import PathTarget, TableTarget
 
 _RELEASE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")

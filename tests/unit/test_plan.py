@@ -158,14 +158,12 @@ def test_a_delta_that_is_no_longer_small_is_pointed_out():
     assert "delta = 0.05 lets epsilon fail for one person in 20" in warning
 
 
-def test_a_promise_that_rounding_breaks_is_pointed_out():
+def test_a_promise_that_rounding_could_break_is_refused():
     policy = {"relative_error": 0.8, "floor": 1, "shift": 0.01, "method": "closed_form"}
-    *_, warning = plan(**policy).warnings
-    assert "At a count of 1 the published integers have an expected error of 0.8815" in warning
-    assert "method 'exact'" in warning
-    assert not any(
-        "published integers" in text for text in plan(rounding="none", **policy).warnings
-    )
+    with pytest.raises(ConfigurationError, match="does not count what rounding adds"):
+        plan(**policy)
+    for row in plan(rounding="none", **policy).rows:
+        assert row.expected_error < row.promised_error
 
 
 @pytest.mark.parametrize("name", ["shifted_log", "constant"])
