@@ -8,7 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from spark_dphist.accounting.composition import STANDARD_COUNTS, NoiseFamily, PolicyCost, Rho
+from spark_dphist.accounting.composition import (
+    STANDARD_COUNTS,
+    NoiseFamily,
+    PolicyCost,
+    Rho,
+    tight_epsilon_upper,
+)
 from spark_dphist.accounting.conversions import (
     epsilon_upper,
     gaussian_attacker_accuracy_upper,
@@ -19,6 +25,9 @@ from spark_dphist.accounting.conversions import (
 )
 from spark_dphist.accounting.privacy_unit import PrivacyUnit
 from spark_dphist.mechanisms import Mechanism, TransformMechanism
+
+# Twice the statistical distance of one draw from a rounded Gaussian, and room for rounding.
+_LATTICE_DISTANCE = 2.0**-53
 
 
 @dataclass(frozen=True)
@@ -67,9 +76,16 @@ def read_budget(mechanism: Mechanism, rho: float, records: int, delta: float) ->
 
 
 def read_worst_case(mechanism: Mechanism, unit: PrivacyUnit, delta: float) -> Reading:
-    """Read what the release costs one unit at most, whatever the data."""
-    rho = unit.worst_case_rho_upper(mechanism)
-    return read_budget(mechanism, rho, unit.max_records, delta)
+    """Read what the release costs one unit at most, whatever the data and its groups."""
+    rho, draws = unit.worst_case_rho_upper(mechanism), unit.max_records
+    reading = read_budget(mechanism, rho, draws, delta)
+    if draws == 1 or noise_family(mechanism) != "gaussian":
+        return reading
+    # The unit's groups have a draw each: together they are Gaussian up to a distance for each
+    # (docs/ledger.md, "The lattice in the tight bound"), which the composition counts.
+    cost = PolicyCost(Rho.upper(rho), mechanism.name, records_per_unit=draws)
+    accuracy = min(reading.attacker_accuracy + draws * _LATTICE_DISTANCE, 1.0)
+    return Reading(rho, tight_epsilon_upper([cost], delta), accuracy)
 
 
 def policy_cost(
