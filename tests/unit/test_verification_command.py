@@ -57,8 +57,10 @@ def test_a_broken_mechanism_exits_with_1_and_names_the_claim(line, monkeypatch):
     code, out, _ = line(FLIGHTS)
     assert code == 1
     assert "FAIL  The stated budget covers both " in out
-    assert out.count("FAIL  ") == 1
-    assert "FAILED: do not release" in out
+    # The larger neighbour is a little nearer than 1 / (n + c), so the limit is missed from below.
+    assert "FAIL  n² v(n) approaches" in out
+    assert "2 of 18 claims FAILED" in out
+    assert "do not release" in out
 
 
 def test_programs_read_the_verdict_as_json(line, monkeypatch):

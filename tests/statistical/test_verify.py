@@ -1,0 +1,108 @@
+"""``spark-dphist verify`` at full size: it passes what is shipped and catches what is broken.
+
+The release key is fixed, so these tests do not flicker. With a fresh key, as on the command line, a
+correct mechanism fails one run with probability at most 1e-6.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from spark_dphist.accounting.privacy_unit import PrivacyUnit
+from spark_dphist.mechanisms import FixedGaussian, FixedLaplace, LinearLog, ShiftedLog
+from spark_dphist.streams import ReleaseKey
+from spark_dphist.verification import verify
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
+
+import broken_mechanisms as broken
+from broken_mechanisms import Changed, broken_version
+
+pytestmark = pytest.mark.statistical
+
+KEY = ReleaseKey.fixed_for_tests(b"the verification's key of tests.")
+SECONDS = 120
+
+POLICIES = [
+    (ShiftedLog, 0.1, 50),
+    (ShiftedLog, 0.9, 1),
+    (LinearLog, 0.1, 50),
+    (LinearLog, 0.5, 3),
+    (FixedGaussian, 0.1, 20),
+    (FixedLaplace, 0.1, 20),
+]
+
+
+def failed(verified):
+    return [claim.claim for claim in verified.claims if not claim.passed]
+
+
+def claim_of(verified, beginning):
+    (claim,) = [claim for claim in verified.claims if claim.claim.startswith(beginning)]
+    return claim
+
+
+@pytest.mark.parametrize(("kind", "relative_error", "floor"), POLICIES)
+def test_what_is_shipped_withstands_in_time(kind, relative_error, floor):
+    mechanism = kind.calibrate(relative_error=relative_error, floor=floor)
+    start = time.perf_counter()
+    verified = verify(mechanism, relative_error=relative_error, key=KEY)
+    assert failed(verified) == []
+    assert verified.false_alarm_rate <= 1e-6 * (1 + 1e-9)
+    assert time.perf_counter() - start < SECONDS
+
+
+def test_a_unit_of_several_records_withstands():
+    mechanism = LinearLog.calibrate(relative_error=0.1, floor=50)
+    unit = PrivacyUnit(column="user", max_records=4)
+    assert failed(verify(mechanism, relative_error=0.1, unit=unit, key=KEY)) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "beginning"),
+    [
+        (broken.HalfNoiseLinearLog, "No attacker tells neighbouring counts apart"),
+        (broken.HalfNoiseFixedGaussian, "No attacker tells neighbouring counts apart"),
+        (broken.OnePercentLess, "The noise has the stated scale"),
+        (broken.OnePercentMore, "The noise has the stated scale"),
+        (broken.OnePercentLessLaplace, "The noise has the stated scale"),
+        (broken.DriftInTheNoise, "The noise has the stated distribution"),
+        (broken.CoarseNoise, "No attacker tells neighbouring counts apart"),
+        (broken.NarrowInterval, "Intervals contain the true count"),
+        (broken.FlatteredError, "The stated expected error is not below the true one"),
+        (broken.LeakyDecoder, "Published numbers give away no more"),
+    ],
+)
+def test_what_is_broken_is_caught(kind, beginning):
+    verified = verify(broken_version(kind, 0.1, 50), relative_error=0.1, key=KEY)
+    assert not claim_of(verified, beginning).passed
+
+
+class SomeNoiseLess(ShiftedLog):
+    """The noise is 10 % too small."""
+
+    @property
+    def noise(self):
+        return Changed(ShiftedLog.calibrate(relative_error=0.1, floor=50).noise, lambda z: z * 0.9)
+
+
+def test_the_attacker_notices_as_little_as_the_report_says():
+    honest = ShiftedLog.calibrate(relative_error=0.1, floor=50)
+    attacker = "No attacker tells neighbouring counts apart"
+    said = claim_of(verify(honest, relative_error=0.1, key=KEY), attacker).how
+    assert "noise at 92% of its scale" in said
+    weaker = verify(broken_version(SomeNoiseLess, 0.1, 50), relative_error=0.1, key=KEY)
+    assert not claim_of(weaker, attacker).passed
+
+
+def test_the_scale_is_noticed_many_times_over_at_one_percent():
+    """So the power of the test of the scale is no matter of luck."""
+    verified = verify(broken_version(broken.OnePercentLess, 0.1, 50), relative_error=0.1, key=KEY)
+    claim = claim_of(verified, "The noise has the stated scale")
+    allowed = claim.upper - 1
+    assert claim.measured == pytest.approx(0.99**2, abs=allowed)
+    assert claim.lower - claim.measured > 5 * allowed
