@@ -93,7 +93,9 @@ def test_records_in_several_groups_compose_to_one_gaussian(name):
     reading = read_worst_case(mechanism, unit, 1e-6)
     assert gaussian_epsilon_upper(mu, 1e-6) <= reading.epsilon * (1 + 1e-12)
     assert reading.epsilon <= epsilon_upper(reading.rho, 1e-6)
-    assert reading.attacker_accuracy == gaussian_attacker_accuracy_upper(reading.rho)
+    # Each of the up to four draws is on a lattice, which adds its distance from a Gaussian.
+    one_draw = gaussian_attacker_accuracy_upper(reading.rho)
+    assert one_draw < reading.attacker_accuracy <= one_draw + 1e-15
 
 
 def test_a_gaussian_release_is_read_by_its_own_curve_and_so_is_its_charge():
