@@ -20,6 +20,11 @@ LAYERS = {
     "config_faults": ({"errors"}, {"pydantic"}),
     "config": ({"errors", "mechanisms", "accounting", "config_faults"}, {"pydantic"}),
     "plan": ({"errors", "mechanisms", "accounting", "config"}, {"numpy"}),
+    "comparison": (
+        {"errors", "mechanisms", "accounting", "config", "plan"},
+        {"numpy", "scipy"},
+    ),
+    "verification": ({"errors", "mechanisms", "accounting", "streams"}, {"numpy", "scipy"}),
     "spark": (
         {"errors", "mechanisms", "accounting", "streams"},
         {"numpy", "pandas", "pyarrow", "pyspark"},
@@ -115,11 +120,13 @@ else:
 
 import spark_dphist
 import spark_dphist.accounting
+import spark_dphist.comparison
 import spark_dphist.config
 import spark_dphist.mechanisms
 import spark_dphist.mechanisms.registry
 import spark_dphist.plan
 import spark_dphist.streams
+import spark_dphist.verification
 
 mechanism = spark_dphist.mechanisms.registry.calibrate(
     "shifted_log", relative_error=0.1, floor=50
