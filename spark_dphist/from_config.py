@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_dphist.config import (
@@ -13,6 +12,7 @@ from spark_dphist.config import (
 )
 from spark_dphist.errors import ConfigurationError
 from spark_dphist.request import ReleaseRequest, new_release_id
+from spark_dphist.spark.failures import SPARK_ERRORS
 from spark_dphist.spark.key_set import KeySet
 from spark_dphist.spark.places import OutputTarget
 from spark_dphist.spark.storage import PathTarget, TableTarget, from_working_directory
@@ -85,7 +85,7 @@ def _read(spark: SparkSession, place: InputSection | KeySetSection, called: str)
             reader = spark.read.format(place.format).options(**place.options)
             frame = reader.load(from_working_directory(place.path or ""))
         _ = frame.schema
-    except PySparkException as error:
+    except SPARK_ERRORS as error:
         raise ConfigurationError(
             f"{called} cannot be read: {_first_sentence(error)} Check the path or table, its "
             "format and your permissions."
@@ -93,7 +93,7 @@ def _read(spark: SparkSession, place: InputSection | KeySetSection, called: str)
     return frame
 
 
-def _first_sentence(error: PySparkException) -> str:
+def _first_sentence(error: Exception) -> str:
     # Schemas come from catalogs, files' footers and declarations, never from records, so the
     # message cannot quote one.
     return str(error).split("\n", maxsplit=1)[0].split("SQLSTATE")[0].strip()

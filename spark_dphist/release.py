@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
@@ -21,7 +20,7 @@ from spark_dphist.request import ReleaseRequest, check_request, refuse_existing
 from spark_dphist.spark.bounding import bound_contributions, unit_field
 from spark_dphist.spark.confidential import confidential_frame
 from spark_dphist.spark.counts import count_groups
-from spark_dphist.spark.failures import condition_of
+from spark_dphist.spark.failures import SPARK_ERRORS, condition_of
 from spark_dphist.spark.group_key import PUBLISHED_COLUMNS, quoted
 from spark_dphist.spark.noise import add_noise
 from spark_dphist.spark.ordering import ordered_by_key
@@ -306,7 +305,7 @@ def _noisy_counts(
             )
             # On Connect a plan is analysed when its schema is asked for.
             _ = noisy.schema
-    except PySparkException as error:
+    except SPARK_ERRORS as error:
         raise ConfigurationError(
             f"Spark cannot count {request.input} by {', '.join(map(repr, request.columns))} "
             f"({condition_of(error)}). Check the names of the columns, which Spark compares "

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import get_args
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
@@ -19,7 +18,7 @@ from spark_dphist.accounting.privacy_unit import PrivacyUnit
 from spark_dphist.errors import ConfigurationError
 from spark_dphist.mechanisms import Mechanism, Rounding
 from spark_dphist.spark.bounding import unit_field
-from spark_dphist.spark.failures import condition_of
+from spark_dphist.spark.failures import SPARK_ERRORS, condition_of
 from spark_dphist.spark.group_key import key_fields
 from spark_dphist.spark.key_set import KeySet
 from spark_dphist.spark.noise import published_fields
@@ -144,7 +143,7 @@ def check_request(spark: SparkSession, request: ReleaseRequest) -> list[T.Struct
     _check_parameters(request)
     try:
         schema = request.records.schema
-    except PySparkException as error:
+    except SPARK_ERRORS as error:
         raise ConfigurationError(
             f"the input {request.input} cannot be read ({condition_of(error)}). Check the path or "
             "table, its format and your permissions."
@@ -187,7 +186,7 @@ def _rehearse(
     trial = replace(request.output, release_id=new_release_id("rehearsal"))
     try:
         trial.stage(spark.createDataFrame([], request.released_schema(fields)))
-    except PySparkException as error:
+    except SPARK_ERRORS as error:
         raise ConfigurationError(
             f"the output {request.output.described!r} cannot be written as "
             f"{request.output.format!r} ({condition_of(error)}). Check the name and your "

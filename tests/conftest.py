@@ -62,6 +62,9 @@ def spark(
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    # Workers of a Connect server do not start in this directory.
+    root, known = str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join([root, *([known] if known else [])])
     log4j = tmp_path_factory.mktemp("log4j") / "log4j2.properties"
     log4j.write_text(_LOG4J.format(file=driver_log))
     # Many small jobs: the second compiler would take longer than it saves.

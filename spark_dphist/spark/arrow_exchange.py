@@ -29,15 +29,18 @@ def collect_arrow(frame: DataFrame) -> pa.Table:
         for batch in batches:
             yield pa.RecordBatch.from_pydict({_PACKED: [_packed(batch)]})
 
-    rows = frame.mapInArrow(pack, f"{_PACKED} binary").collect()
+    # pyspark 3.5 would take dots and backticks in names for syntax here.
+    names = frame.columns
+    numbered = frame.toDF(*[f"column{position}" for position in range(len(names))])
+    rows = numbered.mapInArrow(pack, f"{_PACKED} binary").collect()
     batches = [
         batch
         for row in rows
         for batch in pa.ipc.open_stream(bytes(row[_PACKED])).read_all().to_batches()
     ]
     if not batches:
-        return pa.table({name: pa.array([], pa.null()) for name in frame.columns})
-    return pa.Table.from_batches(batches)
+        return pa.table({name: pa.array([], pa.null()) for name in names})
+    return pa.Table.from_batches(batches).rename_columns(names)
 
 
 def dataframe_from_arrow(spark: SparkSession, table: pa.Table) -> DataFrame:

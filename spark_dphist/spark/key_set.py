@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from spark_dphist.errors import ConfigurationError, did_you_mean
-from spark_dphist.spark.failures import condition_of
+from spark_dphist.spark.failures import SPARK_ERRORS, condition_of
 from spark_dphist.spark.group_key import quoted
 
 _INTEGER_BITS: dict[type[T.DataType], int] = {
@@ -186,7 +185,7 @@ class _TableKeys(KeySet):
         try:
             keys = spark.table(self.table)
             _ = keys.schema
-        except PySparkException as error:
+        except SPARK_ERRORS as error:
             raise ConfigurationError(
                 f"the key set table {self.table!r} cannot be read ({condition_of(error)}). Check "
                 "its name and your permissions."
@@ -218,7 +217,7 @@ class _DataFrameKeys(KeySet):
     def _count(self, keys: DataFrame) -> int:
         try:
             count = keys.count()
-        except PySparkException as error:
+        except SPARK_ERRORS as error:
             raise ConfigurationError(
                 f"the key set cannot be evaluated ({condition_of(error)}). Store it as a table and "
                 "use that."
