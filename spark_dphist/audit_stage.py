@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -72,8 +73,9 @@ def stage_audit(
     stored = request.output.read_staged(spark, request.released_schema(fields))
     mechanism, records = request.mechanism, request.privacy_unit.records_per_group
     groups = None
-    if size <= request.max_collected_groups:
-        collected = collect_arrow(_with_digests(stored, fields))
+    digested = _with_digests(stored, fields)
+    collected = _collected(digested) if size <= request.max_collected_groups else None
+    if collected is not None:
         groups = audit_groups(collected.drop_columns([_GROUP, _ROW]), mechanism, records)
         summary = summarise(collected[_GROUP], collected[_ROW], groups[AUDIT_COLUMNS[0]])
         request.audit_groups.stage_arrow(spark, groups)
@@ -91,6 +93,16 @@ def stage_audit(
     header = _header(spark, request, fields, summary, fixed_key=fixed_key)
     request.audit_header.stage_arrow(spark, header.to_arrow())
     return PublicAudit(header, groups)
+
+
+def _collected(stored: DataFrame) -> pa.Table | None:
+    """Collect what was stored, or return None if it is too much for the driver."""
+    try:
+        return collect_arrow(stored)
+    except Exception:
+        # spark.driver.maxResultSize or the driver's memory. The release is charged and stored, so
+        # that it is not given up for that; if reading fails, it fails on the other way too.
+        return None
 
 
 def _check_keys_are_kept(
@@ -156,7 +168,7 @@ def stored_audit(
         )
     if header.key_set_size > request.max_collected_groups:
         return PublicAudit(header, None)
-    return PublicAudit(header, collect_arrow(request.audit_groups.read_current(spark)))
+    return PublicAudit(header, _collected(request.audit_groups.read_current(spark)))
 
 
 def _with_digests(frame: DataFrame, fields: Sequence[T.StructField]) -> DataFrame:

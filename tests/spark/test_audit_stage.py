@@ -23,6 +23,7 @@ from releases import (
     with_confidential_audit,
 )
 
+from spark_dphist import audit_stage
 from spark_dphist.accounting.composition import Rho
 from spark_dphist.audit import AUDIT_COLUMNS, BUDGET_COLUMNS
 from spark_dphist.errors import ReleaseError
@@ -100,6 +101,25 @@ def test_the_audit_is_the_same_written_by_the_driver_or_by_spark(
         assert made[name].audit_table.count() == 12
     assert made["driver"].audit.groups.to_pylist() == driver.to_pylist()
     assert len(data_files(tmp_path / "files" / "counts_audit_groups")) == 3
+
+
+def test_more_groups_than_the_driver_can_hold_are_audited_by_spark(
+    spark, records, tmp_path, monkeypatch
+):
+    """A release that is charged and stored is not given up for the driver's memory."""
+    collect, failed = audit_stage.collect_arrow, []
+
+    def too_large(frame):
+        if not failed:
+            failed.append(frame.columns)
+            raise RuntimeError("Total size of serialized results is bigger than maxResultSize")
+        return collect(frame)
+
+    monkeypatch.setattr(audit_stage, "collect_arrow", too_large)
+    release = run_release(spark, request_for(spark, tmp_path, records=records), key=KEY)
+    assert set(COLUMNS) < set(failed[0])
+    assert release.audit.groups is None
+    assert release.audit_table.count() == release.audit.header.key_set_size == 12
 
 
 def test_a_key_set_with_duplicates_counts_once_on_both_ways(spark, records, tmp_path):
