@@ -26,11 +26,13 @@ from releases import (
 from spark_dphist import audit_stage
 from spark_dphist.accounting.composition import Rho
 from spark_dphist.audit import AUDIT_COLUMNS, BUDGET_COLUMNS
+from spark_dphist.config import AuditSection
 from spark_dphist.errors import ReleaseError
 from spark_dphist.history import group_history, read_audit
 from spark_dphist.mechanisms import LinearLog
 from spark_dphist.mechanisms.registry import calibrate
 from spark_dphist.release import run_release
+from spark_dphist.request import MAX_COLLECTED_GROUPS
 from spark_dphist.spark.key_set import KeySet
 from spark_dphist.streams import ReleaseKey
 
@@ -286,3 +288,9 @@ def test_stored_audits_of_one_grouping_compose(spark, records, tmp_path):
     )
     # The keys are fixed; each of the four is missed with probability 0.1 at most.
     assert held >= 3
+
+
+def test_the_limit_of_collected_groups_is_the_same_everywhere():
+    limit = AuditSection().max_collected_groups
+    assert limit == MAX_COLLECTED_GROUPS == 5_000_000
+    assert f"{limit:,}" in DOCUMENTED.read_text(encoding="utf-8")

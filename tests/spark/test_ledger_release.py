@@ -640,3 +640,15 @@ def test_a_retry_never_publishes_or_replaces_with_what_is_not_the_committed_rele
     assert {
         name: data for name, data in contents(out).items() if "staging" not in name
     } == published
+
+
+@pytest.mark.usefixtures("ledger")
+def test_rows_are_shown_though_the_audit_was_not_collected(configured, capfd, out):
+    text = configured.read_text().replace("[ledger]", "[audit]\nmax_collected_groups = 3\n[ledger]")
+    configured.write_text(text)
+    done = line(capfd, "run", str(configured), "--show", "2")
+    assert done.code == 0
+    shown = done.out.split("\n\n")[1].splitlines()
+    assert shown[0].split() == ["carrier", "month", "noisy_count", "lower", "upper"]
+    assert len(shown) == 3
+    assert entries(out) == PUBLISHED
