@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from plans import explained
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from releases import FIELDS, KEYS, MECHANISM, confidential_records, request_for
 
@@ -56,6 +56,10 @@ def found_in(text: bytes, secret: bytes = SECRET) -> list[bytes]:
     # Log lines may break long values.
     unbroken = text.replace(b"\\n", b"").replace(b"\n", b"")
     return [each for each in spellings(secret) if each in text or each in unbroken]
+
+
+def few(spark: SparkSession) -> DataFrame:
+    return confidential_records(spark, {("AA", 1): 300, (None, 2): 40})
 
 
 def everything_logged(event_log_directory: Path, driver_log: Path) -> bytes:
@@ -102,7 +106,8 @@ def test_the_key_is_in_no_log_and_no_event_log(
 ) -> None:
     spark.range(1).select(F.lit("this literal is logged")).collect()
     unit = PrivacyUnit(column="passenger", max_records=2)
-    run_release(spark, request_for(spark, tmp_path, privacy_unit=unit), key=KEY)
+    request = request_for(spark, tmp_path, records=few(spark), privacy_unit=unit)
+    run_release(spark, request, key=KEY)
     logged = everything_logged(event_log_directory, driver_log)
     assert b"this literal is logged" in logged
     assert not found_in(logged)
@@ -122,9 +127,10 @@ def test_the_key_is_not_logged_at_debug_level_either(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What py4j sends to the JVM, pickled functions included, it logs at debug level."""
+    unit = PrivacyUnit(column="passenger", max_records=2)
+    request = request_for(spark, tmp_path, records=few(spark), privacy_unit=unit)
     with caplog.at_level(logging.DEBUG):
-        unit = PrivacyUnit(column="passenger", max_records=2)
-        run_release(spark, request_for(spark, tmp_path, privacy_unit=unit), key=KEY)
+        run_release(spark, request, key=KEY)
         logging.getLogger("py4j.clientserver").debug("afterwards as before")
     assert "afterwards as before" in caplog.text
     assert not found_in(caplog.text.encode())
@@ -134,10 +140,10 @@ CONNECT_DEBUG = """
 from pathlib import Path
 from pyspark.sql import SparkSession
 from releases import request_for
-from test_release_key_secrecy import KEY
+from test_release_key_secrecy import KEY, few
 from spark_dphist.release import run_release
 spark = SparkSession.builder.remote("local[1]").getOrCreate()
-run_release(spark, request_for(spark, Path({directory!r})), key=KEY)
+run_release(spark, request_for(spark, Path({directory!r}), records=few(spark)), key=KEY)
 print("released")
 """
 
@@ -155,6 +161,8 @@ def test_the_client_of_spark_connect_does_not_log_the_key_at_debug_level(tmp_pat
         env={
             **{name: value for name, value in os.environ.items() if not name.startswith("SPARK_")},
             "SPARK_CONNECT_LOG_LEVEL": "debug",
+            # Any free port, beside the session of these tests.
+            "SPARK_TESTING": "1",
             "PYSPARK_PYTHON": sys.executable,
             "PYTHONPATH": os.pathsep.join(sys.path),
         },
