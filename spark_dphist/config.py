@@ -317,7 +317,7 @@ class AuditSection(_Section):
 
     path: Text | None = None
     table: Text | None = None
-    max_collected_groups: Integer = Field(default=5_000_000, ge=0)
+    max_collected_groups: Integer = Field(default=1_000_000, ge=0)
 
     @model_validator(mode="after")
     def _at_most_one_place(self) -> Self:

@@ -26,7 +26,8 @@ from spark_dphist.spark.places import OutputTarget, check_places
 from spark_dphist.spark.storage import PathTarget, TableTarget
 
 _RELEASE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-MAX_COLLECTED_GROUPS = 5_000_000
+# What a driver with Spark's default of 1 GB holds; docs/audit.md has the measurement.
+MAX_COLLECTED_GROUPS = 1_000_000
 # Formats that can write every group key; what others cannot write is found out beforehand.
 FULL_FORMATS = ("parquet", "orc", "delta", "iceberg")
 

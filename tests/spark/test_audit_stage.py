@@ -292,5 +292,5 @@ def test_stored_audits_of_one_grouping_compose(spark, records, tmp_path):
 
 def test_the_limit_of_collected_groups_is_the_same_everywhere():
     limit = AuditSection().max_collected_groups
-    assert limit == MAX_COLLECTED_GROUPS == 5_000_000
+    assert limit == MAX_COLLECTED_GROUPS == 1_000_000
     assert f"{limit:,}" in DOCUMENTED.read_text(encoding="utf-8")
