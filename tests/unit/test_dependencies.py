@@ -27,7 +27,7 @@ LAYERS = {
     "verification": ({"errors", "mechanisms", "accounting", "streams"}, {"numpy", "scipy"}),
     "spark": (
         {"errors", "mechanisms", "accounting", "streams"},
-        {"numpy", "pandas", "pyarrow", "pyspark"},
+        {"numpy", "pandas", "pyarrow", "pyspark", "py4j"},
     ),
 }
 # What is at the end of the chain: only entry points import it.
