@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 
 from spark_dphist.accounting import (
+    SMALL_ERROR_LOWER,
+    SMALL_ERROR_UPPER,
     gaussian_coefficient,
     least_fisher_coefficient,
     lower_bound_coefficient,
@@ -62,6 +64,10 @@ class Plan:
             "least of all noise on the logarithm": float(
                 least_fisher_coefficient(self.relative_error) / self.relative_error**2
             ),
+            "the paper's bounds on the best for small r, upper": SMALL_ERROR_UPPER
+            / self.relative_error**2,
+            "the paper's bounds on the best for small r, lower": SMALL_ERROR_LOWER
+            / self.relative_error**2,
             "lower bound for any mechanism": float(lower_bound_coefficient(self.relative_error)),
         }
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import subprocess
 import sys
 
@@ -122,6 +123,17 @@ def test_a_fixed_noise_costs_every_group_the_same(name):
         assert row.epsilon == pytest.approx(made.worst_case.epsilon, rel=1e-9)
     assert 0.5 < made.worst_case.attacker_accuracy < 1
     assert made.coefficients == {}
+
+
+def test_the_papers_bounds_for_small_errors_stand_beside_the_coefficients():
+    coefficients = plan(name="linear_log", relative_error=0.01, floor=100).coefficients
+    upper, lower = (
+        coefficients[f"the paper's bounds on the best for small r, {side}"]
+        for side in ("upper", "lower")
+    )
+    assert upper * 0.01**2 == pytest.approx(1 / math.pi, rel=1e-12)
+    assert lower * 0.01**2 == pytest.approx(math.pi / (4 * math.e**2), rel=1e-12)
+    assert lower < coefficients["this mechanism, 1 / (2 sigma²)"] <= upper * 1.0001
 
 
 def test_the_coefficients_stand_beside_what_no_mechanism_can_pass():
