@@ -95,13 +95,6 @@ def spark(
     session.stop()
 
 
-@pytest.fixture(scope="session")
-def classic_only() -> None:
-    """Skip what looks into Spark's own logs, which a Connect server keeps to itself."""
-    if ON_CONNECT:
-        pytest.skip("a Spark Connect client has no event log, driver log or settings at start")
-
-
 @pytest.fixture
 def settings(spark: SparkSession) -> SessionSettings:
     @contextmanager
