@@ -95,6 +95,13 @@ def spark(
     session.stop()
 
 
+@pytest.fixture(scope="session")
+def classic_only() -> None:
+    """Skip what needs a session of its own kind, which a Connect client cannot start."""
+    if ON_CONNECT:
+        pytest.skip("needs a classic session, not a Spark Connect client")
+
+
 @pytest.fixture
 def settings(spark: SparkSession) -> SessionSettings:
     @contextmanager
