@@ -23,8 +23,10 @@ from spark_dphist.mechanisms.base import (
     FloatArray,
     IntArray,
     Mechanism,
+    check_confidence,
     check_floor,
     check_promise,
+    check_records_per_unit,
     within_bounds,
 )
 from spark_dphist.mechanisms.calibration import refuse_trivial_promise
@@ -82,7 +84,7 @@ class FixedNoise(Mechanism):
 
     def budget(self, count: npt.ArrayLike, records_per_unit: int = 1) -> FloatArray:
         """Bound the zCDP budget, in rho: the same at every count; see ``Mechanism.budget``."""
-        _check_records(records_per_unit)
+        check_records_per_unit(records_per_unit)
         return np.full(np.shape(count), self._rho_upper(records_per_unit))
 
     def interval(
@@ -97,10 +99,7 @@ class FixedNoise(Mechanism):
         ConfigurationError
             If the confidence is not strictly between 0 and 1.
         """
-        if not 0 < confidence < 1:
-            raise ConfigurationError(
-                f"confidence must be strictly between 0 and 1, got {confidence!r}"
-            )
+        check_confidence(confidence)
         half_width = self._half_width(confidence)
         noisy = np.asarray(lattice, dtype=np.int64)
         return (
@@ -327,11 +326,4 @@ def _check_range(name: str, value: float, limits: tuple[float, float]) -> None:
 def _check_budget(rho: float, records_per_unit: int) -> None:
     if not 0 < rho < 1e300:
         raise ConfigurationError(f"rho must be a finite number above 0, got {rho!r}")
-    _check_records(records_per_unit)
-
-
-def _check_records(records_per_unit: int) -> None:
-    if records_per_unit < 1:
-        raise ConfigurationError(
-            f"records_per_unit must be an integer from 1 on, got {records_per_unit}"
-        )
+    check_records_per_unit(records_per_unit)
