@@ -7,26 +7,35 @@ wrong, 3 the budget does not allow it.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
 
 from spark_dphist import __version__, cli_history, cli_ledger
+from spark_dphist.accounting.composition import Rho
 from spark_dphist.accounting.ledger import Charge, Ledger, commands
 from spark_dphist.comparison import compare_mechanisms
-from spark_dphist.config import LedgerSection, load_configuration, with_release_id
+from spark_dphist.config import (
+    LedgerSection,
+    ReleaseConfiguration,
+    load_configuration,
+    with_release_id,
+)
 from spark_dphist.display import (
     budget_lines,
     comparison_view,
     header_lines,
     plan_view,
     released_rows,
+    target_view,
     verification_view,
 )
 from spark_dphist.errors import BudgetError, ConfigurationError, SparkDphistError
 from spark_dphist.plan import Plan, make_plan
+from spark_dphist.targets import Target, find_target
 
 app = typer.Typer(
     help="Differentially private histograms on Spark, with better privacy for larger groups.",
@@ -40,6 +49,19 @@ app = typer.Typer(
 app.add_typer(cli_ledger.app, name="ledger")
 app.command()(cli_history.history)
 
+
+class Sought(StrEnum):
+    """What ``plan --target`` looks for."""
+
+    RELATIVE_ERROR = "relative-error"
+    FLOOR = "floor"
+
+    @property
+    def field(self) -> Literal["relative_error", "floor"]:
+        """The field of the configuration's mechanism."""
+        return "floor" if self is Sought.FLOOR else "relative_error"
+
+
 ConfigurationPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="TOML configuration")]
 
 
@@ -50,9 +72,22 @@ def plan(
     compare: Annotated[
         bool, typer.Option("--compare", help="Show all mechanisms beside the configured one.")
     ] = False,
+    target: Annotated[
+        Sought | None,
+        typer.Option(
+            help="Look for the least one within --rho, the other as configured, and plan with it."
+        ),
+    ] = None,
+    rho: Annotated[
+        str | None,
+        typer.Option(metavar="RHO", help="The cap of --target on the zCDP budget of everyone."),
+    ] = None,
 ) -> None:
     """Show cost and accuracy of a release; touch no data."""
     configuration = load_configuration(config)
+    found = _target(configuration, target, rho, compare)
+    if found is not None:
+        configuration = found.configuration
     if compare:
         compared = compare_mechanisms(configuration)
         if as_json:
@@ -63,11 +98,32 @@ def plan(
     planned = make_plan(configuration)
     if as_json:
         budget = _budget_rows(configuration.ledger, planned) if configuration.ledger else None
-        typer.echo(planned.to_json(budget))
+        typer.echo(planned.to_json(budget, found.as_json() if found else None))
     else:
+        if found is not None:
+            Console().print(target_view(found))
         Console().print(plan_view(planned))
         if configuration.ledger is not None:
             typer.echo(_budget_lines(configuration.ledger, planned))
+
+
+def _target(
+    configuration: ReleaseConfiguration, sought: Sought | None, rho: str | None, compare: bool
+) -> Target | None:
+    if sought is None:
+        if rho is not None:
+            raise ConfigurationError(
+                "--rho is the cap of a search: say what to look for with --target relative-error "
+                "or --target floor"
+            )
+        return None
+    if compare:
+        raise ConfigurationError("--target looks at one mechanism: leave out --compare")
+    if rho is None:
+        raise ConfigurationError(
+            "--target needs a cap on the budget of everyone: name it, for example --rho 0.1"
+        )
+    return find_target(configuration, sought.field, Rho.lower(rho))
 
 
 @app.command()

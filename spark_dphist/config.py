@@ -101,9 +101,13 @@ class InputSection(_Location):
     ``schema`` declares its columns (``region STRING, day DATE``). Formats without one of their own
     need it: finding a schema in the records would read them before anything is charged, and one
     record could decide whether the release is refused.
+
+    ``rows`` is about how many records there are, where that is public: plans warn of a delta above
+    one in that many. It is never counted, and changes nothing else.
     """
 
     declared_schema: Text | None = Field(default=None, alias="schema")
+    rows: Integer | None = Field(default=None, ge=1)
 
     @model_validator(mode="after")
     def _schema_is_not_inferred(self) -> Self:

@@ -23,6 +23,7 @@ from spark_dphist.accounting.policy import Reading
 from spark_dphist.audit import AuditHeader
 from spark_dphist.comparison import Candidate, Comparison
 from spark_dphist.plan import Plan, PlanRow
+from spark_dphist.targets import Target
 
 if TYPE_CHECKING:
     # Its package imports what takes a while.
@@ -31,12 +32,63 @@ if TYPE_CHECKING:
 
 def plan_view(plan: Plan) -> RenderableType:
     """Show a plan, the worst case first."""
-    table = Table(title="By group size (records in the group)", title_justify="left")
-    for heading in ("records", "expected error", "promised below", "rho", "epsilon", "attacker"):
+    table = Table(
+        title="By group size (records in the group)",
+        title_justify="left",
+        box=box.HORIZONTALS,
+        padding=(0, 1, 0, 0),
+    )
+    interval = f"{100 * plan.confidence:.4g}% interval"
+    for heading in (
+        "records",
+        "expected error",
+        "promised below",
+        interval,
+        "rho",
+        "epsilon",
+        "attacker",
+    ):
         table.add_column(heading, justify="right")
     for row in plan.rows:
         table.add_row(*_cells(row))
-    return Group(*_head(plan), table, *_coefficients(plan), *_warnings(plan))
+    return Group(*_head(plan), table, _reading_aid(), *_coefficients(plan), *_warnings(plan))
+
+
+def target_view(target: Target) -> RenderableType:
+    """Show what was found, and what the next smaller value would cost."""
+    section = target.configuration.mechanism
+    kept = {
+        "relative_error": f"at floor {section.floor:g}",
+        "floor": f"at relative error {section.relative_error:g}",
+    }
+    lines = [
+        Text.assemble(
+            ("Least ", "bold"),
+            (target.sought.replace("_", " "), "bold"),
+            f" with rho at most {_amount(target.cap)} for everyone, {kept[target.sought]}, "
+            f"by {section.name}:",
+        ),
+        Text(f"  {target.sought} = {_written(target.found)}", "bold"),
+    ]
+    if target.refused is not None:
+        cost = "cannot be calibrated"
+        if target.refused_rho is not None:
+            cost = f"would cost {_amount(target.refused_rho)}"
+        lines.append(Text(f"It costs {_amount(target.rho)}; {_written(target.refused)} {cost}."))
+    return Group(*lines, Text("Write it into [mechanism] of the configuration. Its plan:"), Text())
+
+
+def _written(value: float) -> str:
+    """Return a value as somebody writes it into a configuration, no digit lost."""
+    return str(int(value)) if value.is_integer() else repr(value)
+
+
+def _reading_aid() -> Text:
+    return Text(
+        "Interval: as published where the noise is at its median. Attacker: how often the best "
+        "guess whether one unit is in the data is right, at even odds.",
+        "dim",
+    )
 
 
 def _head(plan: Plan) -> Iterator[Text]:
@@ -69,6 +121,7 @@ def _cells(row: PlanRow) -> list[str]:
         f"{row.count:,}",
         _error(row.expected_error),
         _error(row.promised_error),
+        f"{_error(row.lower)} to {_error(row.upper)}",
         f"{row.rho:.4g}",
         f"{row.epsilon:.4g}",
         f"{row.attacker_accuracy:.2%}",

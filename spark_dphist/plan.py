@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+
+import numpy as np
 
 from spark_dphist.accounting import (
     SMALL_ERROR_LOWER,
@@ -19,9 +21,7 @@ from spark_dphist.accounting.policy import Reading, policy_cost, read_budget, re
 from spark_dphist.accounting.privacy_unit import PrivacyUnit
 from spark_dphist.config import ReleaseConfiguration
 from spark_dphist.mechanisms import Mechanism
-
-# Above this, epsilon says next to nothing for a table of people.
-_LARGEST_DELTA = 1e-3
+from spark_dphist.weaknesses import weak_settings
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,16 @@ class PlanRow:
     """What members and users of a group of ``count`` records get.
 
     ``rho`` is a zCDP budget, ``epsilon`` its reading at the plan's delta, ``attacker_accuracy``
-    the best membership guess at even odds; errors are in counts.
+    the best membership guess at even odds; errors are in counts. ``lower`` and ``upper`` are the
+    interval that is published where the noise is 0, its median: half of the intervals of groups of
+    this size lie higher, half lower.
     """
 
     count: int
     expected_error: float
     promised_error: float
+    lower: float
+    upper: float
     rho: float
     epsilon: float
     attacker_accuracy: float
@@ -48,6 +52,7 @@ class Plan:
     relative_error: float
     delta: float
     rounding: str
+    confidence: float
     privacy_unit: PrivacyUnit
     worst_case: Reading
     rows: tuple[PlanRow, ...]
@@ -76,11 +81,15 @@ class Plan:
         promise = {"relative_error": self.relative_error, "floor": self.mechanism.floor}
         return policy_cost(self.mechanism, self.privacy_unit, promise)
 
-    def to_json(self, budget: Mapping[str, object] | None = None) -> str:
+    def to_json(
+        self,
+        budget: Mapping[str, object] | None = None,
+        target: Mapping[str, object] | None = None,
+    ) -> str:
         """Return the plan for programs: the fields of this class, and of ``PlanRow``, by name.
 
         ``mechanism`` is its name, with ``parameters`` beside it; ``budget`` is what a ledger says
-        of it, JSON values, or null.
+        of it and ``target`` the search that it comes from, JSON values, or null.
         """
         fields = {
             "mechanism": self.mechanism.name,
@@ -89,12 +98,14 @@ class Plan:
             "floor": self.mechanism.floor,
             "delta": self.delta,
             "rounding": self.rounding,
+            "confidence": self.confidence,
             "privacy_unit": self.privacy_unit.described,
             "records_per_unit": self.privacy_unit.max_records,
             "worst_case": asdict(self.worst_case),
             "rows": [asdict(row) for row in self.rows],
             "warnings": self.warnings,
             "budget": budget,
+            "target": target,
         }
         return json.dumps(fields, indent=2, allow_nan=False)
 
@@ -117,10 +128,17 @@ def make_plan(configuration: ReleaseConfiguration) -> Plan:
         relative_error=section.relative_error,
         delta=delta,
         rounding=configuration.output.rounding,
+        confidence=configuration.output.confidence,
         privacy_unit=unit,
         worst_case=worst,
         rows=rows,
-        warnings=tuple(_warnings(configuration, worst.rho)),
+        warnings=weak_settings(
+            relative_error=section.relative_error,
+            floor=section.floor,
+            worst_rho=worst.rho,
+            delta=delta,
+            rows=configuration.input.rows,
+        ),
     )
 
 
@@ -132,42 +150,61 @@ def plan_rows(
     Parameters
     ----------
     configuration
-        Names floor, privacy unit, delta and rounding.
+        Names floor, privacy unit, delta, rounding and confidence.
     mechanism, relative_error
         Whose promise it is; not necessarily those of the configuration.
     """
-    floor, delta = configuration.mechanism.floor, configuration.privacy.delta
-    rounded = configuration.output.rounding == "nearest"
-    records = configuration.privacy.privacy_unit.records_per_group
-
-    def row(count: int) -> PlanRow:
-        reading = read_budget(mechanism, float(mechanism.budget(count, records)), records, delta)
-        return PlanRow(
-            count=count,
-            expected_error=float(mechanism.expected_absolute_error(count, rounded=rounded)),
+    output, privacy = configuration.output, configuration.privacy
+    floor = configuration.mechanism.floor
+    return tuple(
+        plan_row(
+            mechanism,
+            count,
             promised_error=relative_error * max(count, floor),
-            **asdict(reading),
+            records=privacy.privacy_unit.records_per_group,
+            delta=privacy.delta,
+            rounded=output.rounding == "nearest",
+            confidence=output.confidence,
         )
+        for count in sizes_to_show(floor)
+    )
 
-    return tuple(row(count) for count in sorted({1, 10, math.ceil(floor), 1_000, 1_000_000}))
+
+def sizes_to_show(floor: float) -> list[int]:
+    """Return the group sizes of a plan, in rising order."""
+    return sorted({1, 10, math.ceil(floor), 1_000, 1_000_000})
 
 
-def _warnings(configuration: ReleaseConfiguration, worst_rho: float) -> Iterator[str]:
-    promised = configuration.mechanism.relative_error * configuration.mechanism.floor
-    if worst_rho > 1:
-        yield (
-            f"Members of the smallest groups have rho = {worst_rho:.3g}, which is little privacy. "
-            "Raise the floor, or allow a larger relative error."
-        )
-    if promised < 0.5:
-        yield (
-            f"The promise asks for an error below {promised:.3g} records even in a group of one, "
-            "so the released count tells whether that one record is there. A floor of 20 to 100 "
-            "protects small groups far better."
-        )
-    if configuration.privacy.delta > _LARGEST_DELTA:
-        yield (
-            f"delta = {configuration.privacy.delta:g} lets epsilon fail for one person in "
-            f"{1 / configuration.privacy.delta:,.0f}. Choose it well below one in the number of "
-            "people in the data."
-        )
+def plan_row(
+    mechanism: Mechanism,
+    count: int,
+    *,
+    promised_error: float,
+    records: int,
+    delta: float,
+    rounded: bool,
+    confidence: float,
+) -> PlanRow:
+    """Evaluate a mechanism at one count that is no data: a group size to plan for.
+
+    Parameters
+    ----------
+    mechanism, count
+        Which, and at how many records.
+    promised_error
+        In counts.
+    records
+        By how much one unit can change the count of one group.
+    delta, rounded, confidence
+        How the budget is read, whether integers are published, and the interval's confidence.
+    """
+    low, high = (float(bound) for bound in mechanism.interval(mechanism.encode(count), confidence))
+    reading = read_budget(mechanism, float(mechanism.budget(count, records)), records, delta)
+    return PlanRow(
+        count=count,
+        expected_error=float(mechanism.expected_absolute_error(count, rounded=rounded)),
+        promised_error=promised_error,
+        lower=float(np.floor(low)) if rounded else low,
+        upper=float(np.ceil(high)) if rounded else high,
+        **asdict(reading),
+    )

@@ -19,7 +19,9 @@ LAYERS = {
     "accounting": ({"errors", "mechanisms"}, {"numpy", "scipy", "sqlalchemy", "dp_accounting"}),
     "config_faults": ({"errors"}, {"pydantic"}),
     "config": ({"errors", "mechanisms", "accounting", "config_faults"}, {"pydantic"}),
-    "plan": ({"errors", "mechanisms", "accounting", "config"}, {"numpy"}),
+    "weaknesses": (set(), set()),
+    "plan": ({"errors", "mechanisms", "accounting", "config", "weaknesses"}, {"numpy"}),
+    "targets": ({"errors", "mechanisms", "accounting", "config"}, {"scipy"}),
     "comparison": (
         {"errors", "mechanisms", "accounting", "config", "plan"},
         {"numpy", "scipy"},

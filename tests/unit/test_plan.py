@@ -20,14 +20,15 @@ from spark_dphist.plan import make_plan
 PROMISES = [(0.05, 100), (0.1, 50), (0.4, 7.5), (0.9, 1)]
 
 
-def configuration(rounding="nearest", delta=1e-6, **mechanism):
+def configuration(rounding="nearest", delta=1e-6, rows=None, confidence=0.95, **mechanism):
+    declared = {} if rows is None else {"rows": rows}
     return parse_configuration(
         {
-            "input": {"path": "/there/is/no/such/table"},
+            "input": {"path": "/there/is/no/such/table", **declared},
             "groups": {"columns": ["a"], "keys": {"table": "neither.this"}},
             "mechanism": mechanism,
             "privacy": {"delta": delta},
-            "output": {"path": "/nor/this", "rounding": rounding},
+            "output": {"path": "/nor/this", "rounding": rounding, "confidence": confidence},
         },
         "x.toml",
     )
@@ -170,6 +171,47 @@ def test_a_delta_that_is_no_longer_small_is_pointed_out():
     assert "delta = 0.05 lets epsilon fail for one person in 20" in warning
 
 
+def test_a_delta_above_one_in_the_declared_rows_is_pointed_out_with_a_smaller_one():
+    assert plan(relative_error=0.1, floor=50, rows=1_000_000).warnings == ()
+    (warning,) = plan(relative_error=0.1, floor=50, rows=1_000_001).warnings
+    assert "delta = 1e-06 is above one in the 1,000,001 declared rows" in warning
+    assert "Set delta to 1e-07 or less" in warning
+    assert plan(relative_error=0.1, floor=50, rows=1_000_001, delta=1e-7).warnings == ()
+
+
+def test_the_declared_rows_change_nothing_but_the_warning():
+    plain, declared = (plan(relative_error=0.1, floor=50, rows=rows) for rows in (None, 10**9))
+    assert dataclasses.replace(declared, warnings=()) == plain
+    assert declared.warnings
+    with pytest.raises(ConfigurationError, match=r"input.rows: expected at least 1, got 0"):
+        plan(relative_error=0.1, floor=50, rows=0)
+
+
+@pytest.mark.parametrize("name", noisy_mechanisms())
+@pytest.mark.parametrize("confidence", [0.5, 0.95])
+def test_the_interval_of_a_row_is_that_of_the_transform_without_noise(name, confidence):
+    made = plan(name=name, relative_error=0.1, floor=50, rounding="none", confidence=confidence)
+    sigma, q = made.mechanism.sigma, mpmath.sqrt(2) * mpmath.erfinv(mpmath.mpf(confidence))
+    for row in made.rows:
+        # f(n) ± q sigma, mapped back: for large n a factor exp(± q sigma) on n + shift or n.
+        shift = getattr(made.mechanism, "shift", 0)
+        if row.count < made.mechanism.parameters().get("knee", 0) * 2:
+            assert row.lower < row.count < row.upper
+            continue
+        for bound, sign in ((row.lower, -1), (row.upper, 1)):
+            exact = (row.count + shift) * mpmath.exp(sign * q * sigma) - shift
+            assert bound == pytest.approx(max(float(exact), 0), rel=1e-9, abs=1e-9)
+
+
+def test_rounded_intervals_are_rounded_outwards():
+    exact, rounded = (
+        plan(relative_error=0.1, floor=50, rounding=rounding).rows
+        for rounding in ("none", "nearest")
+    )
+    for one, other in zip(exact, rounded, strict=True):
+        assert (other.lower, other.upper) == (math.floor(one.lower), math.ceil(one.upper))
+
+
 def test_a_promise_that_rounding_could_break_is_refused():
     policy = {"relative_error": 0.8, "floor": 1, "shift": 0.01, "method": "closed_form"}
     with pytest.raises(ConfigurationError, match="does not count what rounding adds"):
@@ -188,6 +230,7 @@ def test_the_plan_for_programs_has_the_same_numbers(name):
     assert read["rows"] == [dataclasses.asdict(row) for row in made.rows]
     assert read["warnings"] == list(made.warnings)
     assert (read["relative_error"], read["floor"]) == (made.relative_error, 4)
+    assert (read["confidence"], read["target"]) == (0.95, None)
     assert (read["delta"], read["rounding"], read["records_per_unit"]) == (1e-6, "nearest", 1)
 
 
