@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -69,3 +70,38 @@ def calibrate(
     """
     check_options(name, options or {})
     return calibrators()[name](relative_error=relative_error, floor=floor, **(options or {}))
+
+
+def restored(name: str, parameters: Mapping[str, Any]) -> Mechanism:
+    """Return the mechanism whose name and public parameters an audit states.
+
+    Parameters
+    ----------
+    name, parameters
+        As ``Mechanism.name`` and ``Mechanism.parameters()`` gave them.
+
+    Raises
+    ------
+    ConfigurationError
+        If this version has no such mechanism, or one of these parameters has others.
+    """
+    kinds = (ShiftedLog, LinearLog, FixedGaussian, FixedLaplace, Constant)
+    by_name: dict[str, type[Any]] = {kind.name: kind for kind in kinds}
+    if name not in by_name:
+        raise ConfigurationError(f"mechanism {name!r} is unknown. {did_you_mean(name, by_name)}")
+    kind = by_name[name]
+    fields = [field.name for field in dataclasses.fields(kind) if field.name in parameters]
+    try:
+        mechanism: Mechanism = kind(**{field: parameters[field] for field in fields})
+    except TypeError:
+        raise _other_version(name) from None
+    if mechanism.parameters() != dict(parameters):
+        raise _other_version(name)
+    return mechanism
+
+
+def _other_version(name: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"the stated parameters of the mechanism {name!r} are not the ones that this version of "
+        "spark-dphist gives it. Read the audit with the version that wrote it."
+    )
