@@ -54,7 +54,7 @@ def test_what_an_audit_states_gives_the_same_mechanism_back(name):
 
 def test_parameters_that_a_mechanism_does_not_have_restore_nothing():
     stated = calibrate("linear_log", relative_error=0.3, floor=20).parameters()
-    with pytest.raises(ConfigurationError, match="'linear_logs' is unknown. Did you mean"):
+    with pytest.raises(ConfigurationError, match="'linear_logs' is unknown"):
         restored("linear_logs", stated)
     for changed in (stated | {"slope": 2}, stated | {"scale_bits": 3}, {"floor": 20}):
         with pytest.raises(ConfigurationError, match="the version that wrote it"):
