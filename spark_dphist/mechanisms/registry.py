@@ -72,7 +72,7 @@ def calibrate(
     return calibrators()[name](relative_error=relative_error, floor=floor, **(options or {}))
 
 
-def restore(name: str, parameters: Mapping[str, Any]) -> Mechanism:
+def restored(name: str, parameters: Mapping[str, Any]) -> Mechanism:
     """Return the mechanism whose name and public parameters an audit states.
 
     Parameters

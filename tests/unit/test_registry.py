@@ -6,7 +6,7 @@ import pytest
 
 from spark_dphist.errors import ConfigurationError
 from spark_dphist.mechanisms import Mechanism, ShiftedLog
-from spark_dphist.mechanisms.registry import calibrate, calibrators, check_options, restore
+from spark_dphist.mechanisms.registry import calibrate, calibrators, check_options, restored
 
 
 @pytest.mark.parametrize("name", sorted(calibrators()))
@@ -49,13 +49,13 @@ def test_no_mechanism_is_offered_that_has_no_finite_divergence():
 @pytest.mark.parametrize("name", sorted(calibrators()))
 def test_what_an_audit_states_gives_the_same_mechanism_back(name):
     made = calibrate(name, relative_error=1.5 if name == "constant" else 0.3, floor=20.25)
-    assert restore(name, json.loads(json.dumps(made.parameters()))) == made
+    assert restored(name, json.loads(json.dumps(made.parameters()))) == made
 
 
 def test_parameters_that_a_mechanism_does_not_have_restore_nothing():
     stated = calibrate("linear_log", relative_error=0.3, floor=20).parameters()
     with pytest.raises(ConfigurationError, match="'linear_logs' is unknown"):
-        restore("linear_logs", stated)
+        restored("linear_logs", stated)
     for changed in (stated | {"slope": 2}, stated | {"scale_bits": 3}, {"floor": 20}):
         with pytest.raises(ConfigurationError, match="the version that wrote it"):
-            restore("linear_log", changed)
+            restored("linear_log", changed)
