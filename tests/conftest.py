@@ -1,11 +1,12 @@
 """One Spark session for the whole suite, started when the first test asks for it.
 
-``SPARK_DPHIST_TEST_CONNECT=1`` makes it a Spark Connect session, whose server runs in this process.
+``SPARK_DPHIST_TEST_CONNECT=1`` makes it a Spark Connect session, whose server this process starts.
 """
 
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import warnings
 from collections.abc import Iterator
@@ -84,7 +85,11 @@ def spark(
         "spark.ui.showConsoleProgress": "false",
     }
     builder = SparkSession.builder.appName("spark_dphist tests")
-    builder = builder.remote("local[2]") if ON_CONNECT else builder.master("local[2]")
+    if ON_CONNECT:
+        settings["spark.connect.grpc.binding.port"] = _free_connect_port()
+        builder = builder.remote("local[2]")
+    else:
+        builder = builder.master("local[2]")
     for name, value in settings.items():
         builder = builder.config(name, value)
     with warnings.catch_warnings():
@@ -93,6 +98,23 @@ def spark(
         session = builder.getOrCreate()
     yield session
     session.stop()
+
+
+def _free_connect_port() -> str:
+    """Let ``remote("local")`` use any free port, so that another server is no trouble."""
+    from pyspark.sql.connect.client.core import DefaultChannelBuilder
+
+    port = free_port()
+    # The client takes the default port, even of a server that was told to use another one.
+    DefaultChannelBuilder.default_port = staticmethod(lambda: port)  # type: ignore[method-assign]
+    return str(port)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
 
 
 @pytest.fixture(scope="session")

@@ -258,8 +258,8 @@ def test_odd_column_names_are_taken_as_they_are(spark):
 
 
 @pytest.mark.parametrize("kind", ["double", "float", "array<int>", "map<int,int>", "struct<a:int>"])
-def test_a_unit_that_cannot_be_told_apart_is_refused(kind):
-    schema = T.StructType.fromDDL(f"user {kind}, place string")
+def test_a_unit_that_cannot_be_told_apart_is_refused(spark, kind):
+    schema = spark.createDataFrame([], f"user {kind}, place string").schema
     with pytest.raises(ConfigurationError, match="privacy unit column 'user' has type"):
         unit_field(schema, unit_of(2), "the input")
 
@@ -280,13 +280,14 @@ def test_a_collated_unit_is_refused(spark):
         ("user int, USER int", "several columns named 'user' and 'USER'"),
     ],
 )
-def test_a_missing_or_ambiguous_unit_is_refused_with_the_nearest_name(schema, message):
+def test_a_missing_or_ambiguous_unit_is_refused_with_the_nearest_name(spark, schema, message):
+    given = spark.createDataFrame([], schema).schema
     with pytest.raises(ConfigurationError, match=message.replace("?", r"\?")):
-        unit_field(T.StructType.fromDDL(schema), unit_of(2), "the input")
+        unit_field(given, unit_of(2), "the input")
 
 
-def test_a_unit_with_a_name_of_our_own_is_refused():
-    schema = T.StructType.fromDDL("__dphist_rank int, place string")
+def test_a_unit_with_a_name_of_our_own_is_refused(spark):
+    schema = spark.createDataFrame([], "__dphist_rank int, place string").schema
     unit = PrivacyUnit(column="__dphist_rank", max_records=2)
     with pytest.raises(ConfigurationError, match="name the release itself uses"):
         unit_field(schema, unit, "the input")
