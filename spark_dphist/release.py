@@ -15,15 +15,18 @@ from pyspark.sql import types as T
 from spark_dphist.accounting.ledger import Ledger, LedgerError, ReleaseConflictError
 from spark_dphist.audit import PublicAudit
 from spark_dphist.audit_stage import stage_audit, stored_audit
+from spark_dphist.delta_log import append_audit
 from spark_dphist.errors import ConfigurationError, ReleaseError, SparkDphistError
 from spark_dphist.request import ReleaseRequest, check_request, refuse_existing
 from spark_dphist.spark.bounding import bound_contributions, unit_field
 from spark_dphist.spark.confidential import confidential_frame
 from spark_dphist.spark.counts import count_groups
+from spark_dphist.spark.executors import check_executors
 from spark_dphist.spark.failures import SPARK_ERRORS, condition_of
 from spark_dphist.spark.group_key import PUBLISHED_COLUMNS, quoted
 from spark_dphist.spark.noise import add_noise
 from spark_dphist.spark.ordering import ordered_by_key
+from spark_dphist.spark.storage import normalised_path
 from spark_dphist.spark.unlogged import unlogged
 from spark_dphist.streams import ReleaseKey
 
@@ -99,6 +102,7 @@ def run_release(
         _reserve(ledger, request)
         return _hand_out(spark, request, fields, ledger, on_step)
     refuse_existing(spark, request, fields)
+    check_executors(spark)
     size = request.key_set.rows(spark, fields)
     release_key = ReleaseKey.generate() if key is None else key
     noisy = _noisy_counts(spark, request, fields, release_key)
@@ -251,6 +255,8 @@ def _released(
     fields: Sequence[T.StructField],
     audit: PublicAudit,
 ) -> Release:
+    if request.delta_log is not None:
+        append_audit(normalised_path(request.delta_log), audit)
     return Release(
         request.release_id,
         request.output.read(spark, request.released_schema(fields)),

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
+from spark_dphist import __version__
 from spark_dphist.errors import ConfigurationError, ReleaseError
 
 DIGEST_BYTES = 32
@@ -55,9 +56,22 @@ class ReleaseKey:
         """Use known bytes: for tests and reproductions only, and marked as such in the audit."""
         return cls(secret, is_fixed=True)
 
+    def __reduce__(self) -> tuple[Callable[..., ReleaseKey], tuple[bytes, bool, str]]:
+        """Pickle with the version: another one on an executor could draw other noise."""
+        return _received, (self.secret, self.is_fixed, __version__)
+
     def derive(self, purpose: bytes) -> bytes:
         """Derive an independent 256-bit key for one purpose (at most 16 bytes of label)."""
         return hashlib.blake2b(key=self.secret, person=purpose, digest_size=32).digest()
+
+
+def _received(secret: bytes, is_fixed: bool, version: str) -> ReleaseKey:
+    if version != __version__:
+        raise ReleaseError(
+            f"this executor has spark_dphist {__version__}, the driver has {version}, so nothing "
+            "was published. Ship the driver's package to all executors (docs/deploy.md)."
+        )
+    return ReleaseKey(secret, is_fixed)
 
 
 class GroupStreams:

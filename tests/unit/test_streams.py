@@ -10,6 +10,7 @@ import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from scipy import stats
 
+from spark_dphist import streams
 from spark_dphist.errors import ConfigurationError, ReleaseError
 from spark_dphist.mechanisms import DiscreteGaussian
 from spark_dphist.mechanisms.exact_bits import FURTHER_BLOCKS
@@ -208,6 +209,17 @@ def test_a_key_knows_whether_it_is_fixed_and_travels_to_the_executors() -> None:
     assert len(fresh.secret) == 32
     assert pickle.loads(pickle.dumps(fresh)) == fresh  # noqa: S301
     assert len({ReleaseKey.generate().secret for _ in range(100)}) == 100
+
+
+def test_a_key_does_not_arrive_in_a_process_with_another_version(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Tasks of one release that run different code could draw different noise for one group."""
+    sent = pickle.dumps(KEY)
+    monkeypatch.setattr(streams, "__version__", "0.0.9")
+    with pytest.raises(ReleaseError, match=r"has spark_dphist 0\.0\.9, the driver has") as refused:
+        pickle.loads(sent)  # noqa: S301
+    assert SECRET.hex() not in str(refused.value)
 
 
 def test_keys_for_different_purposes_differ_and_are_not_the_secret() -> None:
