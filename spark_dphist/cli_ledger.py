@@ -29,6 +29,10 @@ AtLeast = Annotated[
         metavar="COUNT=RHO", help="Cap for groups of at least COUNT records; may be repeated."
     ),
 ]
+SelectionDelta = Annotated[
+    str | None,
+    typer.Option(help="Cap on the delta with which releases learn their key sets; 0: none may."),
+]
 
 
 @app.command()
@@ -39,12 +43,13 @@ def init(
     epsilon: Epsilon = None,
     delta: Delta = None,
     at_least: AtLeast = None,
+    selection_delta: SelectionDelta = None,
     privacy_unit: Annotated[
         str, typer.Option(help="'record', or the column that identifies a unit.")
     ] = "record",
 ) -> None:
     """Create a ledger, or add a data set with its caps to one."""
-    request = _caps(rho, epsilon, delta, at_least)
+    request = _caps(rho, epsilon, delta, at_least, selection_delta)
     _print(commands.init(url, dataset, request, privacy_unit=privacy_unit))
 
 
@@ -62,12 +67,13 @@ def caps(
     epsilon: Epsilon = None,
     delta: Delta = None,
     at_least: AtLeast = None,
+    selection_delta: SelectionDelta = None,
     drop: Annotated[
         list[str] | None, typer.Option(help="Remove a kind of cap: rho, epsilon or at_least.")
     ] = None,
 ) -> None:
     """Change the caps of a data set; what is not stated stays."""
-    request = _caps(rho, epsilon, delta, at_least)
+    request = _caps(rho, epsilon, delta, at_least, selection_delta)
     _print(commands.caps(url, dataset, request, drop=drop or ()))
 
 
@@ -106,9 +112,14 @@ def export(url: Url) -> None:
 
 
 def _caps(
-    rho: str | None, epsilon: float | None, delta: float | None, at_least: list[str] | None
+    rho: str | None,
+    epsilon: float | None,
+    delta: float | None,
+    at_least: list[str] | None,
+    selection_delta: str | None,
 ) -> commands.CapsRequest:
-    return commands.CapsRequest(rho, epsilon, delta, _points(at_least) if at_least else None)
+    points = _points(at_least) if at_least else None
+    return commands.CapsRequest(rho, epsilon, delta, points, selection_delta)
 
 
 def _points(given: list[str]) -> dict[int, str]:

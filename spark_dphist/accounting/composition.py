@@ -52,6 +52,8 @@ _FFT_ERROR = 1e-12
 class Rho:
     """An exact zCDP amount in nats, kept as a whole number of 1e-30.
 
+    The delta of approximate zCDP, a probability, is kept and added in the same way.
+
     Parameters
     ----------
     units
@@ -149,6 +151,10 @@ class PolicyCost:
         mechanism (discrete Laplace included), ``zcdp`` if nothing is.
     pure_epsilon
         epsilon in nats, for ``laplace`` and ``pure``.
+    delta
+        The release is delta-approximate zCDP (Bun and Steinke 2016, Definition 8.1): up to events
+        of this probability its budget is the rho. 0 unless it learns its key set; above 0 for the
+        family ``zcdp`` alone.
     """
 
     rho_upper: Rho
@@ -159,6 +165,7 @@ class PolicyCost:
     at_least: tuple[tuple[int, Rho], ...] = ()
     noise: NoiseFamily = "gaussian"
     pure_epsilon: float | None = None
+    delta: Rho = Rho()
 
     def __post_init__(self) -> None:
         if self.noise not in get_args(NoiseFamily):
@@ -172,6 +179,11 @@ class PolicyCost:
             raise ConfigurationError(
                 f"pure_epsilon belongs to the noise families 'laplace' and 'pure' and to no other, "
                 f"got pure_epsilon={self.pure_epsilon!r} with noise={self.noise!r}."
+            )
+        if self.delta > Rho() and self.noise != "zcdp":
+            raise ConfigurationError(
+                f"A delta belongs to the noise family 'zcdp' and to no other, got delta="
+                f"{self.delta} with noise={self.noise!r}."
             )
         object.__setattr__(self, "parameters", json.loads(canonical_json(self.parameters)))
         object.__setattr__(self, "at_least", tuple(sorted(self.at_least)))
@@ -300,6 +312,14 @@ def total_rho_upper(costs: Iterable[PolicyCost]) -> Rho:
     return Rho(sum(cost.rho_upper.units for cost in listed))
 
 
+def total_delta_upper(costs: Iterable[PolicyCost]) -> Rho:
+    """Return the delta of the releases' approximate zCDP together: their sum, exact.
+
+    Bun and Steinke 2016, Lemma 8.2: 1 - prod_j (1 - delta_j), which is at most the sum.
+    """
+    return Rho(sum(cost.delta.units for cost in costs))
+
+
 def group_rho_upper(budgets: Iterable[Callable[[int], float]], count: int) -> Rho:
     """Return V(n) = sum_j v_j(n) of releases over the same groups, exact after each is rounded up.
 
@@ -321,9 +341,23 @@ def zcdp_epsilon_upper(costs: Iterable[PolicyCost], delta: float) -> float:
     costs
         Of one privacy unit.
     delta
-        Probability in (0, 1).
+        Probability in (0, 1). What releases that learn their key sets take of it is taken off
+        first (docs/key-selection.md, Theorem 3); infinite epsilon if nothing is left.
     """
-    return epsilon_upper(total_rho_upper(costs).float_upper(), delta)
+    listed = list(costs)
+    rho = total_rho_upper(listed).float_upper()
+    spent = total_delta_upper(listed)
+    if spent == Rho():
+        return epsilon_upper(rho, delta)
+    left = delta_left_lower(delta, spent)
+    return epsilon_upper(rho, left) if left > 0 else math.inf
+
+
+def delta_left_lower(delta: float, spent: Rho) -> float:
+    """Return what is left of a delta after an exact amount is taken off, rounded down."""
+    exact = Fraction(delta) - Fraction(spent.units, _UNITS_PER_RHO)
+    nearest = float(exact)
+    return nearest if Fraction(nearest) <= exact else math.nextafter(nearest, -math.inf)
 
 
 def tight_epsilon_upper(costs: Iterable[PolicyCost], delta: float) -> float:

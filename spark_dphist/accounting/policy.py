@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from spark_dphist.accounting.composition import (
     NoiseFamily,
     PolicyCost,
     Rho,
+    delta_left_lower,
     tight_epsilon_upper,
 )
 from spark_dphist.accounting.conversions import (
@@ -23,7 +25,9 @@ from spark_dphist.accounting.conversions import (
     pure_attacker_accuracy_upper,
     zcdp_attacker_accuracy_upper,
 )
+from spark_dphist.accounting.key_selection import KeySelection
 from spark_dphist.accounting.privacy_unit import PrivacyUnit
+from spark_dphist.errors import ConfigurationError
 from spark_dphist.mechanisms import Mechanism, TransformMechanism
 
 # Twice the statistical distance of one draw from a rounded Gaussian, and room for rounding.
@@ -75,8 +79,27 @@ def read_budget(mechanism: Mechanism, rho: float, records: int, delta: float) ->
     return Reading(rho, through_zcdp, zcdp_attacker_accuracy_upper(rho))
 
 
-def read_worst_case(mechanism: Mechanism, unit: PrivacyUnit, delta: float) -> Reading:
-    """Read what the release costs one unit at most, whatever the data and its groups."""
+def read_worst_case(
+    mechanism: Mechanism, unit: PrivacyUnit, delta: float, selection: KeySelection | None = None
+) -> Reading:
+    """Read what the release costs one unit at most, whatever the data and its groups.
+
+    Parameters
+    ----------
+    mechanism, unit
+        Public policy.
+    delta
+        Probability at which epsilon is read.
+    selection
+        How the release learns its key set, if it does: the reading is of both together.
+
+    Raises
+    ------
+    ConfigurationError
+        If the selection's delta leaves nothing of ``delta``.
+    """
+    if selection is not None:
+        return _with_selection(mechanism, unit, delta, selection)
     rho, draws = unit.worst_case_rho_upper(mechanism), unit.max_records
     reading = read_budget(mechanism, rho, draws, delta)
     if draws == 1 or noise_family(mechanism) != "gaussian":
@@ -88,8 +111,36 @@ def read_worst_case(mechanism: Mechanism, unit: PrivacyUnit, delta: float) -> Re
     return Reading(rho, tight_epsilon_upper([cost], delta), accuracy)
 
 
+def _with_selection(
+    mechanism: Mechanism, unit: PrivacyUnit, delta: float, selection: KeySelection
+) -> Reading:
+    left = delta_left_lower(delta, Rho.upper(selection.delta))
+    if not left > 0:
+        raise ConfigurationError(
+            f"learning the key set takes delta = {selection.delta:g}, which leaves nothing of the "
+            f"delta = {delta:g} at which epsilon is read. Lower the selection's delta, to a tenth "
+            "for example, or raise the other."
+        )
+    alone = read_worst_case(mechanism, unit, left)
+    rho = (Rho.upper(alone.rho) + Rho.upper(selection.rho_upper)).float_upper()
+    # docs/key-selection.md, Theorem 3: both readings hold, the least is stated.
+    through_zcdp = epsilon_upper(rho, left)
+    added = math.nextafter(alone.epsilon + selection.epsilon, math.inf)
+    # Total variation distances add as well (of the selection: Kairouz, Oh, Viswanath 2015).
+    of_selection = pure_attacker_accuracy_upper(selection.epsilon) - 0.5 + selection.delta
+    accuracy = min(
+        alone.attacker_accuracy + of_selection,
+        zcdp_attacker_accuracy_upper(rho) + selection.delta,
+        1.0,
+    )
+    return Reading(rho, min(through_zcdp, added), accuracy)
+
+
 def policy_cost(
-    mechanism: Mechanism, unit: PrivacyUnit, parameters: Mapping[str, Any]
+    mechanism: Mechanism,
+    unit: PrivacyUnit,
+    parameters: Mapping[str, Any],
+    selection: KeySelection | None = None,
 ) -> PolicyCost:
     """Return what a ledger charges for one release.
 
@@ -99,17 +150,26 @@ def policy_cost(
         Public policy.
     parameters
         Further public parameters for the record, beside the mechanism's own.
+    selection
+        How the release learns its key set, if it does: its rho is added everywhere, its delta
+        stands apart, and its parameters are recorded as ``key_selection``.
     """
     # A bound for smaller groups holds for larger ones too.
     at_least = np.minimum.accumulate(unit.rho_at_least_upper(mechanism, [0, *STANDARD_COUNTS]))
-    worst, *falling = (Rho.upper(float(rho)) for rho in at_least)
+    learnt = Rho() if selection is None else Rho.upper(selection.rho_upper)
+    worst, *falling = (Rho.upper(float(rho)) + learnt for rho in at_least)
     return PolicyCost(
         worst,
         mechanism.name,
-        {**parameters, **mechanism.parameters()},
+        {
+            **parameters,
+            **mechanism.parameters(),
+            **({"key_selection": selection.parameters()} if selection else {}),
+        },
         privacy_unit=unit.name,
         records_per_unit=unit.max_records,
         at_least=tuple(zip(STANDARD_COUNTS, falling, strict=True)),
-        noise=noise_family(mechanism),
-        pure_epsilon=mechanism.pure_epsilon(unit.max_records),
+        noise=noise_family(mechanism) if selection is None else "zcdp",
+        pure_epsilon=None if selection else mechanism.pure_epsilon(unit.max_records),
+        delta=Rho() if selection is None else Rho.upper(selection.delta_upper),
     )

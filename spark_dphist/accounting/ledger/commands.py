@@ -21,10 +21,12 @@ class CapsRequest:
     epsilon: float | None = None
     delta: float | None = None
     at_least: Mapping[int, Number] | None = None
+    selection_delta: Number | None = None
 
     def stated(self) -> bool:
         """Whether anything is stated."""
-        return any(x is not None for x in (self.rho, self.epsilon, self.delta, self.at_least))
+        given = (self.rho, self.epsilon, self.delta, self.at_least, self.selection_delta)
+        return any(x is not None for x in given)
 
 
 def init(
@@ -41,7 +43,11 @@ def init(
         if dataset is not None:
             asked = caps or CapsRequest()
             wanted = Caps.of(
-                asked.rho, epsilon=asked.epsilon, delta=asked.delta, at_least=asked.at_least
+                asked.rho,
+                epsilon=asked.epsilon,
+                delta=asked.delta,
+                at_least=asked.at_least,
+                selection_delta=asked.selection_delta or 0,
             )
             ledger.add_dataset(dataset, wanted, privacy_unit=privacy_unit)
         return {"ledger": ledger.location, "data_sets": list(ledger.datasets())}
@@ -91,6 +97,9 @@ def caps(
             else {}
             if "at_least" in drop
             else dict(now.at_least),
+            selection_delta=now.selection_delta
+            if request.selection_delta is None
+            else request.selection_delta,
         )
         return balance_rows(ledger.set_caps(dataset, wanted))
 
@@ -119,7 +128,7 @@ def export(url: str) -> list[dict[str, object]]:
 
 
 def balance_rows(balance: Balance) -> dict[str, object]:
-    """Return a balance as JSON values; amounts are exact decimal text in rho."""
+    """Return a balance as JSON values; amounts are exact decimal text, in rho unless named."""
     return {
         "data_set": balance.dataset,
         "privacy_unit": balance.privacy_unit,
@@ -131,7 +140,7 @@ def balance_rows(balance: Balance) -> dict[str, object]:
                 "spent": str(limit.spent),
                 "left": str(limit.left),
             }
-            for limit in balance.limits
+            for limit in balance.stated
         ],
     }
 
@@ -158,6 +167,7 @@ def release_row(release: Release) -> dict[str, object]:
         "data_set": release.dataset,
         "state": release.state.value,
         "rho": str(release.rho),
+        "delta": str(release.cost.delta),
         "mechanism": release.cost.mechanism,
         "parameters": dict(release.cost.parameters),
         "privacy_unit": release.cost.privacy_unit,

@@ -65,7 +65,8 @@ class BudgetExceededError(BudgetError):
         self.left: Rho = first.limit.left
         refused = "; ".join(
             f"{charge.limit.name}: cap {charge.limit.cap}, spent {charge.limit.spent}, "
-            f"asked {charge.asked}, left {charge.limit.left} (rho)"
+            f"asked {charge.asked}, left {charge.limit.left}"
+            f"{'' if charge.limit.of_delta else ' (rho)'}"
             for charge in self.charges
         )
         super().__init__(

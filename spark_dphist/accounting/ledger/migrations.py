@@ -81,7 +81,18 @@ def _create(connection: Connection) -> None:
         connection.exec_driver_sql(statement)
 
 
-STEPS: tuple[Step, ...] = (_create,)
+def _add_delta_of_learnt_key_sets(connection: Connection) -> None:
+    for table, column in (
+        ("ledger_data_set", "selection_delta_cap"),
+        ("ledger_data_set", "selection_delta_spent"),
+        ("ledger_release", "delta"),
+    ):
+        connection.exec_driver_sql(
+            f"ALTER TABLE {table} ADD COLUMN {column} TEXT NOT NULL DEFAULT '0'"
+        )
+
+
+STEPS: tuple[Step, ...] = (_create, _add_delta_of_learnt_key_sets)
 
 
 def version_of(connection: Connection) -> int | None:

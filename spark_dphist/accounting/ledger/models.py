@@ -11,7 +11,7 @@ from datetime import datetime
 from decimal import Decimal
 from fractions import Fraction
 
-from spark_dphist.accounting.composition import Number, PolicyCost, Rho
+from spark_dphist.accounting.composition import Number, PolicyCost, Rho, delta_left_lower
 from spark_dphist.accounting.conversions import rho_lower
 from spark_dphist.errors import ConfigurationError
 
@@ -43,6 +43,9 @@ class Caps:
     at_least
         Pairs (count, rho), counts rising: for groups of at least ``count`` records the sum of the
         releases' rho stays at or below ``rho``.
+    selection_delta
+        Cap on the sum of the delta with which releases learn their key sets; 0 allows none to.
+        It is part of ``delta``: ``epsilon_rho`` is what epsilon allows at the rest.
     """
 
     rho: Rho | None
@@ -50,6 +53,7 @@ class Caps:
     delta: float | None = None
     epsilon_rho: Rho | None = None
     at_least: tuple[tuple[int, Rho], ...] = ()
+    selection_delta: Rho = field(default_factory=Rho)
 
     @classmethod
     def of(
@@ -59,6 +63,7 @@ class Caps:
         epsilon: float | None = None,
         delta: float | None = None,
         at_least: Mapping[int, Number | Rho] | None = None,
+        selection_delta: Number | Rho = 0,
     ) -> Caps:
         """Return the caps as declared; amounts are rounded down to 1e-30 rho.
 
@@ -68,7 +73,8 @@ class Caps:
         ------
         ConfigurationError
             If there is no cap for everyone, epsilon comes without delta or the reverse, a value
-            is out of range, or a cap for larger groups is above one for smaller ones.
+            is out of range, a cap for larger groups is above one for smaller ones, or the delta
+            for learnt key sets leaves nothing of delta.
         """
         if rho is None and epsilon is None:
             raise ConfigurationError(
@@ -80,10 +86,22 @@ class Caps:
                 f"A cap on epsilon needs a delta and the reverse, got epsilon={epsilon!r}, "
                 f"delta={delta!r}."
             )
+        for_selection = declared(selection_delta)
+        if for_selection >= Rho.lower(1):
+            raise ConfigurationError(
+                f"The delta for learnt key sets is a probability below 1, got {for_selection}."
+            )
         epsilon_rho = None
         if epsilon is not None and delta is not None:
-            allowed = rho_lower(float(epsilon), float(delta))
-            epsilon_rho = Rho.lower(allowed)
+            left = float(delta)
+            if for_selection > Rho(0):
+                left = delta_left_lower(left, for_selection)
+                if left <= 0:
+                    raise ConfigurationError(
+                        f"The delta for learnt key sets ({for_selection}) leaves nothing of the "
+                        f"cap's delta = {delta:g}. Lower the one or raise the other."
+                    )
+            epsilon_rho = Rho.lower(rho_lower(float(epsilon), left))
         points = tuple(sorted((count, declared(cap)) for count, cap in (at_least or {}).items()))
         for count, _ in points:
             if type(count) is not int or not 1 <= count < 2**63:
@@ -102,6 +120,7 @@ class Caps:
             None if delta is None else float(delta),
             epsilon_rho,
             points,
+            for_selection,
         )
 
 
@@ -128,12 +147,15 @@ class Limit:
         In rho. ``spent`` is above ``cap`` only where a cap was lowered afterwards.
     at_least
         Smallest group size the cap is about; None for the caps that hold for everyone.
+    of_delta
+        Whether it is the cap on the delta of learnt key sets; amounts are probabilities then.
     """
 
     name: str
     cap: Rho
     spent: Rho
     at_least: int | None = None
+    of_delta: bool = False
 
     @property
     def left(self) -> Rho:
@@ -156,11 +178,17 @@ class Charge:
 
 @dataclass(frozen=True)
 class Balance:
-    """A data set's limits; the caps for everyone come first."""
+    """A data set's limits on rho, the caps for everyone first, and the one on delta."""
 
     dataset: str
     privacy_unit: str
     limits: tuple[Limit, ...]
+    selection: Limit
+
+    @property
+    def stated(self) -> tuple[Limit, ...]:
+        """The limits to show: that on delta is left out where no key set may be learnt."""
+        return (*self.limits, *([self.selection] if self.selection.cap > Rho(0) else []))
 
     @property
     def tightest(self) -> Limit:
@@ -184,7 +212,7 @@ class Balance:
 
     def charges(self, cost: PolicyCost) -> tuple[Charge, ...]:
         """Return what a release of this cost asks of each limit."""
-        return tuple(
+        of_rho = (
             Charge(
                 limit,
                 cost.rho_upper
@@ -193,6 +221,8 @@ class Balance:
             )
             for limit in self.limits
         )
+        of_delta = [Charge(self.selection, cost.delta)] if cost.delta > Rho(0) else []
+        return (*of_rho, *of_delta)
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,13 @@ def balance_of(connection: Connection, dataset: str, *, lock: bool = False) -> B
     for point in connection.execute(points.order_by(schema.cap_point.c.at_least)):
         name = f"rho in groups of at least {point.at_least}"
         limits.append(Limit(name, point.rho_cap, point.rho_spent, point.at_least))
-    return Balance(dataset, row.privacy_unit, tuple(limits))
+    selection = Limit(
+        "delta for learnt key sets",
+        row.selection_delta_cap,
+        row.selection_delta_spent,
+        of_delta=True,
+    )
+    return Balance(dataset, row.privacy_unit, tuple(limits), selection)
 
 
 def caps_of(connection: Connection, dataset: str) -> Caps:
@@ -81,6 +87,7 @@ def caps_of(connection: Connection, dataset: str) -> Caps:
         row.delta,
         row.epsilon_rho_cap,
         tuple((point.at_least, point.rho_cap) for point in points),
+        row.selection_delta_cap,
     )
 
 
@@ -93,7 +100,7 @@ def charged_costs(connection: Connection, dataset: str) -> list[PolicyCost]:
 
 
 def spent_upper(costs: list[PolicyCost], at_least: int | None) -> Rho:
-    """Sum costs exactly: the worst cases, or those for groups of at least a count."""
+    """Sum costs in rho exactly: the worst cases, or those for groups of at least a count."""
     return Rho(
         sum(
             (cost.rho_upper if at_least is None else cost.rho_at_least_upper(at_least)).units
@@ -105,16 +112,19 @@ def spent_upper(costs: list[PolicyCost], at_least: int | None) -> Rho:
 def shift_spent(connection: Connection, balance: Balance, cost: PolicyCost, *, sign: int) -> None:
     """Add a cost to every running total of a locked data set (sign 1), or take it off (-1)."""
     after = {
-        charge.limit.at_least: Rho(charge.limit.spent.units + sign * charge.asked.units)
+        (charge.limit.at_least, charge.limit.of_delta): Rho(
+            charge.limit.spent.units + sign * charge.asked.units
+        )
         for charge in balance.charges(cost)
     }
-    for at_least, spent in after.items():
+    for (at_least, of_delta), spent in after.items():
         if at_least is None:
             table, row = schema.data_set, schema.data_set.c.name == balance.dataset
         else:
             table = schema.cap_point
             row = (table.c.data_set == balance.dataset) & (table.c.at_least == at_least)
-        connection.execute(update(table).where(row).values(rho_spent=spent))
+        column = "selection_delta_spent" if of_delta else "rho_spent"
+        connection.execute(update(table).where(row).values({column: spent}))
 
 
 def replace_cap_points(connection: Connection, dataset: str, caps: Caps) -> None:

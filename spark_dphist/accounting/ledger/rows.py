@@ -19,6 +19,7 @@ def cap_columns(caps: Caps) -> dict[str, object]:
         "epsilon_cap": caps.epsilon,
         "delta": caps.delta,
         "epsilon_rho_cap": caps.epsilon_rho,
+        "selection_delta_cap": caps.selection_delta,
     }
 
 
@@ -36,6 +37,7 @@ def cost_columns(cost: PolicyCost) -> dict[str, object]:
         "rho_at_least": canonical_json([[count, str(rho)] for count, rho in cost.at_least]),
         "noise": cost.noise,
         "pure_epsilon": cost.pure_epsilon,
+        "delta": cost.delta,
         "mechanism": cost.mechanism,
         "parameters": canonical_json(cost.parameters),
         "privacy_unit": cost.privacy_unit,
@@ -54,6 +56,7 @@ def as_release(row: Row[Any]) -> Release:
         at_least=tuple((count, Rho.upper(rho)) for count, rho in json.loads(row.rho_at_least)),
         noise=row.noise,
         pure_epsilon=row.pure_epsilon,
+        delta=row.delta,
     )
     return Release(
         row.release_id,

@@ -73,6 +73,8 @@ data_set = Table(
     Column("rho_spent", RhoText, nullable=False),
     Column("created_at", UtcText, nullable=False),
     Column("created_by", Text, nullable=False),
+    Column("selection_delta_cap", RhoText, nullable=False),
+    Column("selection_delta_spent", RhoText, nullable=False),
 )
 
 cap_point = Table(
@@ -106,6 +108,7 @@ release = Table(
     Column("ended_at", UtcText),
     Column("ended_by", Text),
     Column("output", Text),
+    Column("delta", RhoText, nullable=False),
 )
 
 event = Table(

@@ -15,7 +15,12 @@ from typing import Any, Self
 from sqlalchemy import URL, Connection, Row, insert, select, text, update
 
 from spark_dphist import __version__
-from spark_dphist.accounting.composition import PolicyCost, Rho, canonical_json
+from spark_dphist.accounting.composition import (
+    PolicyCost,
+    Rho,
+    canonical_json,
+    total_delta_upper,
+)
 from spark_dphist.accounting.ledger import migrations, queries, rows, schema
 from spark_dphist.accounting.ledger.database import Database
 from spark_dphist.accounting.ledger.errors import (
@@ -36,6 +41,9 @@ from spark_dphist.accounting.ledger.models import (
     checked_release_id,
 )
 from spark_dphist.errors import ConfigurationError
+
+# What a reservation taken up again must have been charged.
+_COST_COLUMNS = ("rho", "rho_at_least", "pure_epsilon", "delta")
 
 # Any constant will do, as long as all versions of this package use the same.
 _INITIALISE_LOCK = 0x5DF157
@@ -165,6 +173,7 @@ class Ledger:
                     name=name,
                     privacy_unit=privacy_unit,
                     rho_spent=Rho(0),
+                    selection_delta_spent=Rho(0),
                     created_at=_now(),
                     created_by=self._by,
                     **rows.cap_columns(caps),
@@ -469,8 +478,13 @@ class Ledger:
             wrong = []
             for name in queries.dataset_names(connection):
                 costs = queries.charged_costs(connection, name)
-                for limit in queries.balance_of(connection, name).limits:
-                    expected = queries.spent_upper(costs, limit.at_least)
+                balance = queries.balance_of(connection, name)
+                for limit in (*balance.limits, balance.selection):
+                    expected = (
+                        total_delta_upper(costs)
+                        if limit.of_delta
+                        else queries.spent_upper(costs, limit.at_least)
+                    )
                     if limit.spent != expected:
                         wrong.append(
                             f"data set {name!r}, {limit.name}: recorded {limit.spent}, "
@@ -596,7 +610,7 @@ def _asked_again(
         return Reservation(held, None)
     if not secrets.compare_digest(row.token_sha256, _digest(token)):
         raise HalfDoneReleaseError(held, location)
-    if any(row._mapping[key] != wanted[key] for key in ("rho", "rho_at_least", "pure_epsilon")):
+    if any(row._mapping[key] != wanted[key] for key in _COST_COLUMNS):
         raise ReleaseConflictError(
             f"Release {release_id!r} was reserved at another cost than is asked now. Abort it if "
             "nothing was published, and choose a new id."
