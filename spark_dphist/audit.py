@@ -43,6 +43,7 @@ class AuditHeader:
     release_name: str
     created_at: datetime
     input: str
+    input_snapshot: str | None
     output: str
     group_columns: list[str]
     key_set_size: int

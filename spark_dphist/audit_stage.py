@@ -258,6 +258,7 @@ def _header(
         release_name=request.release_name,
         created_at=datetime.now(UTC),
         input=request.input,
+        input_snapshot=request.input_snapshot,
         output=request.output.described,
         group_columns=[each.name for each in fields],
         key_set_size=summary.groups,

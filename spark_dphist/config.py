@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import inspect
+import re
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_type_hints
@@ -56,6 +57,15 @@ def _key_value(value: Any) -> Any:
     )
 
 
+def _snapshot(value: Any) -> Any:
+    text = str(value)
+    if isinstance(value, bool) or not re.fullmatch(r"[0-9]{1,19}", text):
+        raise ValueError(
+            f"expected the digits of a snapshot id (Iceberg) or version (Delta), got {value!r}"
+        )
+    return text
+
+
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Integer = Annotated[int, Field(strict=True)]
 Flag = Annotated[bool, Field(strict=True)]
@@ -63,6 +73,7 @@ Text = Annotated[str, Field(strict=True, min_length=1)]
 ReleaseId = Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
 Settings = dict[str, Annotated[str, BeforeValidator(_setting)]]
 KeyValue = Annotated[Any, BeforeValidator(_key_value)]
+Snapshot = Annotated[str, BeforeValidator(_snapshot)]
 
 
 # Formats whose files do not say what their columns are, and options that make Spark find out.
@@ -95,6 +106,56 @@ class _Location(_Section):
         return f"table {self.table}" if self.table else f"{self.format} {self.path}"
 
 
+class ColumnFilter(_Section):
+    """What one column of the counted records holds: listed values, or a range without its end.
+
+    A plain list stands for its values without NULL. ``from`` is in the range, ``before`` is not.
+    """
+
+    values: Annotated[list[KeyValue], Field(min_length=1)] | None = None
+    include_null: Flag = False
+    first: KeyValue = Field(default=None, alias="from")
+    before: KeyValue = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_list(cls, given: Any) -> Any:
+        if isinstance(given, dict):
+            return given
+        if isinstance(given, list | tuple):
+            return {"values": given}
+        raise ValueError(
+            "expected a list of values, or a table with 'from' and 'before', "
+            f"got {given!r}. Write one value as a list too: [{given!r}]"
+        )
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        listed = self.values is not None or self.include_null
+        ranged = self.first is not None or self.before is not None
+        if listed == ranged:
+            raise ValueError(
+                "expected either 'values' (and 'include_null') or a range of 'from' and 'before', "
+                f"got {'both' if listed else 'neither'}"
+            )
+        return self
+
+    @property
+    def all_values(self) -> tuple[Any, ...] | None:
+        """The listed values, with None for NULL; None for a range."""
+        if self.first is not None or self.before is not None:
+            return None
+        return (*(self.values or []), *([None] if self.include_null else []))
+
+    def described(self, column: str) -> str:
+        """Return the condition as it is shown to people."""
+        if self.all_values is not None:
+            listed = ", ".join("NULL" if value is None else str(value) for value in self.all_values)
+            return f"{column} in ({listed})"
+        ends = [("from", self.first), ("before", self.before)]
+        return " ".join([column, *[f"{end} {value}" for end, value in ends if value is not None]])
+
+
 class InputSection(_Location):
     """The confidential table.
 
@@ -102,12 +163,36 @@ class InputSection(_Location):
     need it: finding a schema in the records would read them before anything is charged, and one
     record could decide whether the release is refused.
 
+    ``where`` selects the records that are counted, by their own values alone; columns are joined by
+    "and". ``snapshot`` is the state that is read of an Iceberg or Delta table, the current one by
+    default.
+
     ``rows`` is about how many records there are, where that is public: plans warn of a delta above
     one in that many. It is never counted, and changes nothing else.
     """
 
     declared_schema: Text | None = Field(default=None, alias="schema")
+    where: dict[Text, ColumnFilter] = {}
+    snapshot: Snapshot | None = None
     rows: Integer | None = Field(default=None, ge=1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _where_is_a_table(cls, given: Any) -> Any:
+        if isinstance(given, dict) and isinstance(given.get("where"), str):
+            raise ValueError(
+                "'where' is no SQL: a condition must be about each record for itself, or the "
+                "budget would not hold. Write a table of columns, for example "
+                "where.day = { from = 2013-01-01, before = 2013-02-01 }, or select in a view"
+            )
+        return given
+
+    @property
+    def counted(self) -> str:
+        """What is counted, as it is shown to people: the place, its snapshot and the selection."""
+        at = f" at snapshot {self.snapshot}" if self.snapshot else ""
+        conditions = " and ".join(each.described(name) for name, each in self.where.items())
+        return f"{self.described}{at}{' where ' + conditions if conditions else ''}"
 
     @model_validator(mode="after")
     def _schema_is_not_inferred(self) -> Self:
@@ -316,12 +401,13 @@ class AuditSection(_Section):
     """Where the public audit goes: beside the output unless said otherwise.
 
     Up to ``max_collected_groups`` groups the driver collects what was released; beyond, Spark
-    writes the audit.
+    writes the audit. ``delta_log`` is a directory of Delta tables to which it is appended as well.
     """
 
     path: Text | None = None
     table: Text | None = None
     max_collected_groups: Integer = Field(default=1_000_000, ge=0)
+    delta_log: Text | None = None
 
     @model_validator(mode="after")
     def _at_most_one_place(self) -> Self:

@@ -104,6 +104,7 @@ def _head(plan: Plan) -> Iterator[Text]:
         f"{plan.mechanism.floor:g}); published counts are "
         f"{'rounded to integers' if plan.rounding == 'nearest' else 'not rounded'}"
     )
+    yield Text(f"Input: {plan.input}")
     yield Text(f"Privacy unit: {plan.privacy_unit.described}")
     yield Text(f"Mechanism: {plan.mechanism.name} ({parameters})")
 
@@ -278,6 +279,7 @@ def header_lines(header: AuditHeader, places: Mapping[str, str]) -> str:
         "attacker": f"right in at most {header.attacker_accuracy:.2%} of cases (50% is guessing)",
         "groups": f"{header.key_set_size:,}",
         "input": header.input,
+        **({"snapshot": header.input_snapshot} if header.input_snapshot else {}),
         "counts": header.output,
         **places,
     }

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from spark_dphist.config import (
+    ColumnFilter,
     GroupsSection,
     InputSection,
     KeySetSection,
@@ -15,6 +16,8 @@ from spark_dphist.request import ReleaseRequest, new_release_id
 from spark_dphist.spark.failures import SPARK_ERRORS
 from spark_dphist.spark.key_set import KeySet
 from spark_dphist.spark.places import OutputTarget
+from spark_dphist.spark.selection import ColumnCondition, select_records
+from spark_dphist.spark.snapshots import PinnedInput, read_path, read_table
 from spark_dphist.spark.storage import PathTarget, TableTarget, from_working_directory
 
 
@@ -25,6 +28,10 @@ def request_from(spark: SparkSession, configuration: ReleaseConfiguration) -> Re
     ------
     ConfigurationError
         If the input or a key-set table cannot be read, or the mechanism cannot be calibrated.
+
+    Notes
+    -----
+    The snapshot of an Iceberg or Delta input is resolved here, once.
     """
     mechanism = configuration.mechanism.calibrated()
     source, output = configuration.input, configuration.output
@@ -32,9 +39,13 @@ def request_from(spark: SparkSession, configuration: ReleaseConfiguration) -> Re
     counts = _output(configuration, release_id)
     audit = _audit(configuration, counts)
     secret = configuration.confidential_audit
+    called = f"the input {source.described}"
+    pinned = _read(spark, source, called, source.snapshot)
+    conditions = [_condition(name, each) for name, each in source.where.items()]
     return ReleaseRequest(
-        records=_read(spark, source, f"the input {source.described}"),
-        input=source.described,
+        records=select_records(pinned.records, conditions, called),
+        input=source.counted,
+        input_snapshot=pinned.snapshot,
         input_path=source.path,
         input_table=source.table,
         columns=configuration.groups.columns,
@@ -56,6 +67,7 @@ def request_from(spark: SparkSession, configuration: ReleaseConfiguration) -> Re
         privacy_unit=configuration.privacy.privacy_unit,
         dataset=configuration.ledger.dataset if configuration.ledger else None,
         max_collected_groups=configuration.audit.max_collected_groups,
+        delta_log=configuration.audit.delta_log,
     )
 
 
@@ -77,20 +89,31 @@ def _audit(configuration: ReleaseConfiguration, counts: OutputTarget) -> OutputT
     return counts.beside("_audit")
 
 
-def _read(spark: SparkSession, place: InputSection | KeySetSection, called: str) -> DataFrame:
+def _condition(column: str, given: ColumnFilter) -> ColumnCondition:
+    return ColumnCondition(column, given.all_values, given.first, given.before)
+
+
+def _read(
+    spark: SparkSession,
+    place: InputSection | KeySetSection,
+    called: str,
+    snapshot: str | None = None,
+) -> PinnedInput:
     try:
         if place.table is not None:
-            frame = spark.table(place.table)
+            pinned = read_table(spark, place.table, snapshot)
         else:
-            reader = spark.read.format(place.format).options(**place.options)
-            frame = reader.load(from_working_directory(place.path or ""))
-        _ = frame.schema
+            path = from_working_directory(place.path or "")
+            pinned = read_path(
+                spark, path, place.format, place.options, place.declared_schema, snapshot
+            )
+        _ = pinned.records.schema
     except SPARK_ERRORS as error:
         raise ConfigurationError(
             f"{called} cannot be read: {_first_sentence(error)} Check the path or table, its "
             "format and your permissions."
         ) from None
-    return frame
+    return pinned
 
 
 def _first_sentence(error: Exception) -> str:
@@ -106,4 +129,4 @@ def _key_set(spark: SparkSession, groups: GroupsSection) -> KeySet:
     if section.tuples is not None:
         return KeySet.from_tuples(groups.columns, section.tuples)
     called = f"the key set {section.table or section.path}"
-    return KeySet.from_dataframe(_read(spark, section, called))
+    return KeySet.from_dataframe(_read(spark, section, called).records)

@@ -48,6 +48,7 @@ class PlanRow:
 class Plan:
     """A release as its public policy alone determines it; the worst case comes first."""
 
+    input: str
     mechanism: Mechanism
     relative_error: float
     delta: float
@@ -92,6 +93,7 @@ class Plan:
         of it and ``target`` the search that it comes from, JSON values, or null.
         """
         fields = {
+            "input": self.input,
             "mechanism": self.mechanism.name,
             "parameters": self.mechanism.parameters(),
             "relative_error": self.relative_error,
@@ -124,6 +126,7 @@ def make_plan(configuration: ReleaseConfiguration) -> Plan:
     rows = plan_rows(configuration, mechanism, section.relative_error)
     worst = read_worst_case(mechanism, unit, delta)
     return Plan(
+        input=configuration.input.counted,
         mechanism=mechanism,
         relative_error=section.relative_error,
         delta=delta,

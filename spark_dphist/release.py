@@ -16,6 +16,7 @@ from spark_dphist.accounting.ledger import Ledger, LedgerError, ReleaseConflictE
 from spark_dphist.audit import PublicAudit
 from spark_dphist.audit_stage import stage_audit, stored_audit
 from spark_dphist.delta_log import append_audit
+from spark_dphist.delta_log import append_audit
 from spark_dphist.errors import ConfigurationError, ReleaseError, SparkDphistError
 from spark_dphist.request import ReleaseRequest, check_request, refuse_existing
 from spark_dphist.spark.bounding import bound_contributions, unit_field
@@ -26,6 +27,7 @@ from spark_dphist.spark.failures import SPARK_ERRORS, condition_of
 from spark_dphist.spark.group_key import PUBLISHED_COLUMNS, quoted
 from spark_dphist.spark.noise import add_noise
 from spark_dphist.spark.ordering import ordered_by_key
+from spark_dphist.spark.storage import normalised_path
 from spark_dphist.spark.storage import normalised_path
 from spark_dphist.spark.unlogged import unlogged
 from spark_dphist.streams import ReleaseKey
@@ -255,6 +257,8 @@ def _released(
     fields: Sequence[T.StructField],
     audit: PublicAudit,
 ) -> Release:
+    if request.delta_log is not None:
+        append_audit(normalised_path(request.delta_log), audit)
     if request.delta_log is not None:
         append_audit(normalised_path(request.delta_log), audit)
     return Release(

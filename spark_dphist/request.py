@@ -15,6 +15,7 @@ from pyspark.sql import types as T
 from spark_dphist.accounting.composition import PolicyCost
 from spark_dphist.accounting.policy import policy_cost
 from spark_dphist.accounting.privacy_unit import PrivacyUnit
+from spark_dphist.delta_log import check_delta_log
 from spark_dphist.errors import ConfigurationError
 from spark_dphist.mechanisms import Mechanism, Rounding
 from spark_dphist.spark.bounding import unit_field
@@ -23,7 +24,7 @@ from spark_dphist.spark.group_key import key_fields
 from spark_dphist.spark.key_set import KeySet
 from spark_dphist.spark.noise import published_fields
 from spark_dphist.spark.places import OutputTarget, check_places
-from spark_dphist.spark.storage import PathTarget, TableTarget
+from spark_dphist.spark.storage import PathTarget, TableTarget, normalised_path
 
 _RELEASE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 # What a driver with Spark's default of 1 GB holds; docs/audit.md has the measurement.
@@ -49,6 +50,8 @@ class ReleaseRequest:
         How the table is called in the audit.
     input_path
         Where it lies, if it is a path, so that no output is put inside it.
+    input_snapshot
+        Which snapshot of it ``records`` reads, if its format keeps any; for the audit.
     columns
         The group columns.
     key_set
@@ -74,12 +77,15 @@ class ReleaseRequest:
     max_collected_groups
         Up to how many groups the driver collects what was released, to write its audit; beyond,
         Spark writes it. docs/audit.md says how much memory that takes.
+    delta_log
+        A directory of Delta tables to which the audit is appended once it is published.
     """
 
     records: DataFrame
     input: str
     input_path: str | None = None
     input_table: str | None = None
+    input_snapshot: str | None = None
     columns: Sequence[str]
     key_set: KeySet
     mechanism: Mechanism
@@ -97,6 +103,7 @@ class ReleaseRequest:
     privacy_unit: PrivacyUnit = field(default_factory=PrivacyUnit)
     dataset: str | None = None
     max_collected_groups: int = MAX_COLLECTED_GROUPS
+    delta_log: str | None = None
 
     @property
     def targets(self) -> list[OutputTarget]:
@@ -157,11 +164,14 @@ def check_request(spark: SparkSession, request: ReleaseRequest) -> list[T.Struct
     fields = key_fields(schema, request.columns, f"the input {request.input}")
     unit_field(schema, request.privacy_unit, f"the input {request.input}")
     request.key_set.to_spark(spark, fields)
-    public = {
+    public: dict[str, OutputTarget] = {
         "output": request.output,
         "audit": request.audit_groups,
         "audit header": request.audit_header,
     }
+    if request.delta_log is not None:
+        public["log of releases"] = PathTarget(request.delta_log, request.release_id)
+        check_delta_log(normalised_path(request.delta_log))
     check_places(spark, public, request.confidential_audit, request.input_path, request.input_table)
     return fields
 
@@ -175,7 +185,8 @@ def refuse_existing(
     """
     for target in request.targets:
         target.refuse_existing(spark)
-    if request.output.format.lower() not in FULL_FORMATS or isinstance(request.output, TableTarget):
+    written_for_sure = request.output.format.lower() in ("parquet", "orc")
+    if not written_for_sure or isinstance(request.output, TableTarget):
         _rehearse(spark, request, fields)
 
 

@@ -251,8 +251,8 @@ def _nullable_schema(fields: Sequence[T.StructField]) -> T.StructType:
     return T.StructType([T.StructField(field.name, field.dataType, True) for field in fields])
 
 
-def key_value(field: T.StructField, value: Any) -> Any:
-    """Return a declared key value as Python value of the column's type, without losing anything.
+def key_value(field: T.StructField, value: Any, called: str = "key set column") -> Any:
+    """Return a declared value as Python value of the column's type, without losing anything.
 
     Dates, timestamps, decimals and binary values may be written as text (ISO 8601, digits,
     hexadecimal), as configuration files need it.
@@ -269,7 +269,7 @@ def key_value(field: T.StructField, value: Any) -> Any:
     except (ValueError, TypeError, decimal.DecimalException) as error:
         reason = str(error) if type(error) is ValueError else "it is not of that type"
         raise ConfigurationError(
-            f"key set column {field.name!r} has type {field.dataType.simpleString()}, got the "
+            f"{called} {field.name!r} has type {field.dataType.simpleString()}, got the "
             f"{type(value).__name__} {value!r}: {reason}"
         ) from None
 

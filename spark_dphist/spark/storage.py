@@ -19,11 +19,16 @@ from pyspark.sql import types as T
 
 from spark_dphist.errors import ConfigurationError, ReleaseError
 from spark_dphist.spark.arrow_exchange import dataframe_from_arrow
+from spark_dphist.spark.failures import SPARK_ERRORS
 
 Mode = Literal["error", "overwrite"]
 
 # Hadoop's names of file systems that Arrow knows under another name.
 _ARROW_SCHEMES = {"s3a": "s3", "s3n": "s3"}
+
+# Formats that create or replace a table with its rows by one commit, and what marks such a copy.
+_TRANSACTIONAL = ("iceberg", "delta")
+_COPY_OF = "spark_dphist.release_id"
 
 # Arrow's names of the file systems that rename a directory at once.
 _RENAMING = ("local", "hdfs")
@@ -272,14 +277,56 @@ class TableTarget(Target):
         return bool(spark.catalog.tableExists(self.table))
 
     def publish(self, spark: SparkSession) -> None:
-        """Rename the staging table."""
-        if self.mode == "overwrite":
+        """Rename the staging table, or copy it in one commit of the format.
+
+        Iceberg and Delta replace a table by one commit, so that no reader finds it missing. Some
+        of their catalogs cannot rename at all.
+        """
+        transactional = self.format.lower() in _TRANSACTIONAL
+        if self.mode == "overwrite" and not transactional:
             spark.sql(f"DROP TABLE IF EXISTS {self.table}")
-        spark.sql(f"ALTER TABLE {self.staging_table} RENAME TO {self.table}")
+        if transactional and (
+            self.mode == "overwrite" or self._is_published(spark) or not self._renamed(spark)
+        ):
+            self._copy(spark)
+        elif not transactional:
+            spark.sql(self._rename)
+
+    @property
+    def _rename(self) -> str:
+        return f"ALTER TABLE {self.staging_table} RENAME TO {self.table}"
+
+    def _renamed(self, spark: SparkSession) -> bool:
+        try:
+            spark.sql(self._rename)
+        except SPARK_ERRORS:
+            # The catalog's class, and so its error, is anything. Where it could not rename, the
+            # copy says what is in the way.
+            return False
+        return True
+
+    def _copy(self, spark: SparkSession) -> None:
+        if not self._is_published(spark):
+            writer = self.read_staged(spark).writeTo(self.table).using(self.format)
+            writer = writer.options(**self.options).tableProperty(_COPY_OF, self.release_id)
+            if self.mode == "overwrite":
+                writer.createOrReplace()
+            else:
+                writer.create()
+        self.discard(spark)
+
+    def _is_published(self, spark: SparkSession) -> bool:
+        """Return whether a run has copied this release, and died before it dropped the rest."""
+        if not self.exists(spark):
+            return False
+        properties = spark.sql(f"SHOW TBLPROPERTIES {self.table}").collect()
+        return any((row.key, row.value) == (_COPY_OF, self.release_id) for row in properties)
 
     def discard(self, spark: SparkSession) -> None:
-        """Drop the staging table, if there is one."""
-        spark.sql(f"DROP TABLE IF EXISTS {self.staging_table}")
+        """Drop the staging table, if there is one, with its files."""
+        # Iceberg keeps the files of a dropped table otherwise, and noisy counts in them.
+        purge = " PURGE" if self.format.lower() == "iceberg" else ""
+        spark.sql(f"DROP TABLE IF EXISTS {self.staging_table}{purge}")
 
     def read(self, spark: SparkSession, schema: T.StructType | None = None) -> DataFrame:
         """Read the published table."""

@@ -13,6 +13,7 @@ def example_header(**changes):
         "release_name": "visits",
         "created_at": datetime.datetime(2024, 5, 6, 7, 8, 9, 123456, tzinfo=datetime.UTC),
         "input": "parquet data/visits",
+        "input_snapshot": None,
         "output": "out/visits",
         "group_columns": ["city", "month"],
         "key_set_size": 12345,
