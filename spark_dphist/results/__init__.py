@@ -1,0 +1,1 @@
+"""Using what was published: totals, changes between releases; post-processing of public numbers."""
