@@ -22,6 +22,7 @@ import pandas as pd
 import pyarrow as pa
 
 from spark_dphist import __version__
+from spark_dphist.accounting.key_selection import KeySelection
 from spark_dphist.errors import ReleaseError
 from spark_dphist.mechanisms import Mechanism
 
@@ -48,6 +49,7 @@ class AuditHeader:
     group_columns: list[str]
     key_set_size: int
     key_set_digest: str
+    key_set_selection: str | None
     counts_digest: str
     mechanism: str
     parameters: str
@@ -81,6 +83,9 @@ class AuditHeader:
     def from_arrow(cls, table: pa.Table) -> Self:
         """Return the header that a stored header table holds."""
         (row,) = table.to_pylist()
+        # What an older version's header lacks is what it could not say.
+        optional = (name for name, kind in cls.__annotations__.items() if kind.endswith("| None"))
+        row = {**dict.fromkeys(optional), **row}
         return cls(**{name: row[name] for name in cls.__annotations__})
 
 
@@ -267,6 +272,11 @@ def _as_bytes(digests: pa.ChunkedArray) -> npt.NDArray[np.bytes_]:
 
 def _hashed(digests: npt.NDArray[np.bytes_]) -> bytes:
     return hashlib.sha256(digests.tobytes()).digest()
+
+
+def selection_json(selection: KeySelection | None) -> str | None:
+    """Return how a key set was learnt and what it cost, as JSON; None where it was declared."""
+    return None if selection is None else json.dumps(selection.parameters(), sort_keys=True)
 
 
 def parameters_json(mechanism: Mechanism) -> str:

@@ -28,6 +28,7 @@ from spark_dphist.audit import (
     audit_groups,
     combined_digest,
     parameters_json,
+    selection_json,
     summarise,
     versions_json,
 )
@@ -252,7 +253,7 @@ def _header(
     fixed_key: bool,
 ) -> AuditHeader:
     mechanism, unit = request.mechanism, request.privacy_unit
-    worst = read_worst_case(mechanism, unit, request.delta)
+    worst = read_worst_case(mechanism, unit, request.delta, request.selection)
     return AuditHeader(
         release_id=request.release_id,
         release_name=request.release_name,
@@ -263,6 +264,7 @@ def _header(
         group_columns=[each.name for each in fields],
         key_set_size=summary.groups,
         key_set_digest=summary.key_set_digest,
+        key_set_selection=selection_json(request.selection),
         counts_digest=summary.counts_digest,
         mechanism=mechanism.name,
         parameters=parameters_json(mechanism),

@@ -7,7 +7,7 @@ it again after the data has changed would cancel the noise.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
@@ -25,6 +25,8 @@ from spark_dphist.spark.counts import count_groups
 from spark_dphist.spark.executors import check_executors
 from spark_dphist.spark.failures import SPARK_ERRORS, condition_of
 from spark_dphist.spark.group_key import PUBLISHED_COLUMNS, quoted
+from spark_dphist.spark.key_selection import select_keys
+from spark_dphist.spark.key_set import LearntKeys
 from spark_dphist.spark.noise import add_noise
 from spark_dphist.spark.ordering import ordered_by_key
 from spark_dphist.spark.storage import normalised_path
@@ -87,7 +89,8 @@ def run_release(
     -----
     Privacy Guarantee: the published tables satisfy group-wise zCDP under adding or removing one
     privacy unit, with the budget ``mechanism.budget(n, records_per_group)`` for the members of a
-    group of n, and ``worst_case_rho`` of the audit for everyone (docs/mechanisms.md).
+    group of n, and ``worst_case_rho`` of the audit for everyone (docs/mechanisms.md). A learnt key
+    set makes that approximate zCDP, and costs all groups alike (docs/key-selection.md).
 
     The order of reserving, staging, committing and publishing, and what a crash between any two
     of them leaves, is argued in docs/release.md.
@@ -99,6 +102,7 @@ def run_release(
             "a release key is only taken from the caller for tests, and then marked in the audit: "
             "make it with ReleaseKey.fixed_for_tests, or leave it out for a fresh one"
         )
+    request = _forgetting_learnt_keys(request)
     if ledger is not None and ledger.find(request.release_id) is not None:
         # Refused, unless it is committed; nothing is charged.
         _reserve(ledger, request)
@@ -116,6 +120,11 @@ def run_release(
             # Another run has committed it since the first look.
             return _hand_out(spark, request, fields, ledger, on_step)
     try:
+        if request.selection is not None:
+            on_step("learning the key set")
+            request = _learn_keys(spark, request, fields, release_key)
+            size = request.key_set.rows(spark, fields)
+            noisy = _noisy_counts(spark, request, fields, release_key)
         on_step(f"counting up to {size:,} groups and adding noise")
         with unlogged():
             _stage_counts(spark, request, fields, noisy)
@@ -208,6 +217,7 @@ def _commit(
         "key_set_digest": audit.header.key_set_digest,
         # Binds the charge to these very numbers: a second draw under the same id is refused.
         "counts_digest": audit.header.counts_digest,
+        **({"learnt_keys": request.learnt_keys.described} if request.learnt_keys else {}),
     }
     try:
         ledger.commit(request.release_id, outputs)
@@ -245,6 +255,7 @@ def _hand_out(
                 f"{target.described!r} nor staged beside it. Restore it from a backup: making it "
                 "again would spend the budget again."
             )
+    request = _with_stored_keys(spark, request, fields)
     recorded = ledger.release(request.release_id).output or {}
     audit = stored_audit(spark, request, fields, recorded.get("counts_digest"))
     _publish(spark, request, committed=True)
@@ -291,6 +302,45 @@ def _publish(spark: SparkSession, request: ReleaseRequest, *, committed: bool) -
         published.append(target.described)
 
 
+def _forgetting_learnt_keys(request: ReleaseRequest) -> ReleaseRequest:
+    """Return the request without the groups that another release has learnt."""
+    if request.selection is None:
+        return request
+    return replace(request, key_set=LearntKeys(request.selection))
+
+
+def _learn_keys(
+    spark: SparkSession,
+    request: ReleaseRequest,
+    fields: Sequence[T.StructField],
+    key: ReleaseKey,
+) -> ReleaseRequest:
+    """Draw the key set once, stage it, and return the request with what was stored."""
+    if request.learnt_keys is not None:
+        with unlogged():
+            selected = _selected_keys(request, fields, key)
+            request.learnt_keys.stage(ordered_by_key(selected, fields, request.files))
+    return _with_stored_keys(spark, request, fields)
+
+
+def _selected_keys(
+    request: ReleaseRequest, fields: Sequence[T.StructField], key: ReleaseKey
+) -> DataFrame:
+    assert request.selection is not None  # noqa: S101 - callers have looked
+    identifier = unit_field(request.records.schema, request.privacy_unit, request.input)
+    return select_keys(request.records, fields, identifier, request.selection, key)
+
+
+def _with_stored_keys(
+    spark: SparkSession, request: ReleaseRequest, fields: Sequence[T.StructField]
+) -> ReleaseRequest:
+    if request.selection is None or request.learnt_keys is None:
+        return request
+    schema = T.StructType([T.StructField(each.name, each.dataType, True) for each in fields])
+    stored = request.learnt_keys.read_current(spark, schema)
+    return replace(request, key_set=LearntKeys(request.selection, stored))
+
+
 def _noisy_counts(
     spark: SparkSession,
     request: ReleaseRequest,
@@ -315,6 +365,8 @@ def _noisy_counts(
             )
             # On Connect a plan is analysed when its schema is asked for.
             _ = noisy.schema
+            if request.selection is not None:
+                _ = _selected_keys(request, fields, key).schema
     except SPARK_ERRORS as error:
         raise ConfigurationError(
             f"Spark cannot count {request.input} by {', '.join(map(repr, request.columns))} "

@@ -13,7 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from spark_dphist.accounting.composition import PolicyCost
-from spark_dphist.accounting.policy import policy_cost
+from spark_dphist.accounting.key_selection import KeySelection
+from spark_dphist.accounting.policy import policy_cost, read_worst_case
 from spark_dphist.accounting.privacy_unit import PrivacyUnit
 from spark_dphist.delta_log import check_delta_log
 from spark_dphist.errors import ConfigurationError
@@ -21,7 +22,7 @@ from spark_dphist.mechanisms import Mechanism, Rounding
 from spark_dphist.spark.bounding import unit_field
 from spark_dphist.spark.failures import SPARK_ERRORS, condition_of
 from spark_dphist.spark.group_key import key_fields
-from spark_dphist.spark.key_set import KeySet
+from spark_dphist.spark.key_set import KeySet, LearntKeys
 from spark_dphist.spark.noise import published_fields
 from spark_dphist.spark.places import OutputTarget, check_places
 from spark_dphist.spark.storage import PathTarget, TableTarget, normalised_path
@@ -31,6 +32,7 @@ _RELEASE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 MAX_COLLECTED_GROUPS = 1_000_000
 # Formats that can write every group key; what others cannot write is found out beforehand.
 FULL_FORMATS = ("parquet", "orc", "delta", "iceberg")
+_TIMESTAMP_FORMAT = "spark.sql.parquet.outputTimestampType"
 
 
 def new_release_id(name: str) -> str:
@@ -55,7 +57,7 @@ class ReleaseRequest:
     columns
         The group columns.
     key_set
-        The public groups to publish.
+        The groups to publish: public ones, or how they are learnt (``KeySet.select``).
     mechanism
         The mechanism, calibrated.
     relative_error
@@ -109,7 +111,18 @@ class ReleaseRequest:
     def targets(self) -> list[OutputTarget]:
         """All places that are written, in the order in which they are published."""
         confidential = [self.confidential_audit] if self.confidential_audit else []
-        return [*confidential, self.audit_groups, self.audit_header, self.output]
+        learnt = [self.learnt_keys] if self.learnt_keys else []
+        return [*confidential, self.audit_groups, self.audit_header, *learnt, self.output]
+
+    @property
+    def selection(self) -> KeySelection | None:
+        """How the key set is learnt, if it is."""
+        return self.key_set.selection if isinstance(self.key_set, LearntKeys) else None
+
+    @property
+    def learnt_keys(self) -> OutputTarget | None:
+        """Where a learnt key set is stored and published: beside the counts."""
+        return None if self.selection is None else self.output.beside("_key_set")
 
     def released_schema(self, fields: Sequence[T.StructField]) -> T.StructType:
         """Return the schema of what is published: the group columns and the numbers."""
@@ -119,7 +132,7 @@ class ReleaseRequest:
     def cost(self) -> PolicyCost:
         """Return what a ledger charges, from public policy alone."""
         promise = {"relative_error": self.relative_error, "floor": self.mechanism.floor}
-        return policy_cost(self.mechanism, self.privacy_unit, promise)
+        return policy_cost(self.mechanism, self.privacy_unit, promise, self.selection)
 
     def policy(self) -> dict[str, object]:
         """Return the rest of the public policy, for a ledger's record."""
@@ -137,6 +150,7 @@ class ReleaseRequest:
             "rounding": self.rounding,
             "confidence": self.confidence,
             "delta": self.delta,
+            **({"learnt_keys": self.learnt_keys.described} if self.learnt_keys else {}),
         }
 
 
@@ -164,6 +178,7 @@ def check_request(spark: SparkSession, request: ReleaseRequest) -> list[T.Struct
     fields = key_fields(schema, request.columns, f"the input {request.input}")
     unit_field(schema, request.privacy_unit, f"the input {request.input}")
     request.key_set.to_spark(spark, fields)
+    _check_selection(spark, request, fields)
     public: dict[str, OutputTarget] = {
         "output": request.output,
         "audit": request.audit_groups,
@@ -172,6 +187,8 @@ def check_request(spark: SparkSession, request: ReleaseRequest) -> list[T.Struct
     if request.delta_log is not None:
         public["log of releases"] = PathTarget(request.delta_log, request.release_id)
         check_delta_log(normalised_path(request.delta_log))
+    if request.learnt_keys is not None:
+        public["key set"] = request.learnt_keys
     check_places(spark, public, request.confidential_audit, request.input_path, request.input_table)
     return fields
 
@@ -207,6 +224,27 @@ def _rehearse(
         ) from None
     finally:
         trial.discard(spark)
+
+
+def _check_selection(
+    spark: SparkSession, request: ReleaseRequest, fields: Sequence[T.StructField]
+) -> None:
+    selection = request.selection
+    if selection is None:
+        return
+    if request.privacy_unit.column is None and selection.groups_per_unit != 1:
+        raise ConfigurationError(
+            f"groups_per_unit = {selection.groups_per_unit}, but each record is a privacy unit of "
+            "its own, and lies in one group: leave it out, or name the column that identifies a "
+            "unit"
+        )
+    read_worst_case(request.mechanism, request.privacy_unit, request.delta, selection)
+    shortened = spark.conf.get(_TIMESTAMP_FORMAT, None) == "TIMESTAMP_MILLIS"
+    if shortened and any(isinstance(field.dataType, T.TimestampType) for field in fields):
+        raise ConfigurationError(
+            "this session shortens the timestamps it stores to milliseconds, so a learnt key set "
+            f"could not be found again in the data. Unset {_TIMESTAMP_FORMAT}."
+        )
 
 
 def _check_parameters(request: ReleaseRequest) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
@@ -22,6 +23,7 @@ from spark_dphist.mechanisms.partition_selection import (
     OptimalSelection,
     PartitionSelection,
     ThresholdSelection,
+    as_written,
     check_range,
 )
 
@@ -96,14 +98,14 @@ class KeySelection:
         return float(pure_to_rho_upper(self.epsilon))
 
     @cached_property
-    def delta_upper(self) -> float:
-        """The delta of its approximate zCDP, rounded up; at most ``delta``."""
+    def delta_upper(self) -> Fraction:
+        """The delta of its approximate zCDP, rounded up; at most ``delta`` as it is written."""
         mechanism = self.mechanism
         if isinstance(mechanism, ThresholdSelection):
             passing = np.array([mechanism.single_unit_upper])
             failing = _total_delta_upper(passing, np.zeros(1), self.groups_per_unit)
-            return float(failing[0])
-        return self.delta
+            return Fraction(float(failing[0]))
+        return as_written(self.delta)
 
     def parameters(self) -> dict[str, Any]:
         """Return all that is public about the selection, JSON values: for plan, audit, ledger."""

@@ -29,6 +29,7 @@ from spark_dphist.accounting.key_selection import KeySelection
 from spark_dphist.accounting.privacy_unit import PrivacyUnit
 from spark_dphist.errors import ConfigurationError
 from spark_dphist.mechanisms import Mechanism, TransformMechanism
+from spark_dphist.mechanisms.partition_selection import as_written
 
 # Twice the statistical distance of one draw from a rounded Gaussian, and room for rounding.
 _LATTICE_DISTANCE = 2.0**-53
@@ -114,7 +115,7 @@ def read_worst_case(
 def _with_selection(
     mechanism: Mechanism, unit: PrivacyUnit, delta: float, selection: KeySelection
 ) -> Reading:
-    left = delta_left_lower(delta, Rho.upper(selection.delta))
+    left = delta_left_lower(delta, Rho.upper(as_written(selection.delta)))
     if not left > 0:
         raise ConfigurationError(
             f"learning the key set takes delta = {selection.delta:g}, which leaves nothing of the "

@@ -77,9 +77,9 @@ class OptimalSelection(PartitionSelection):
     Parameters
     ----------
     epsilon
-        In nats, from 2**-10 to 64; the double counts as the exact number it is.
+        In nats, from 2**-10 to 64. A double means its shortest decimal text: 0.1 is a tenth.
     delta
-        Probability, from 2**-80 to 1/2.
+        Probability, from 2**-80 to 1/2; likewise.
 
     Raises
     ------
@@ -111,13 +111,13 @@ class OptimalSelection(PartitionSelection):
     @cached_property
     def growth(self) -> Fraction:
         """The rational number q, at or just below e^epsilon, with which the proof is made."""
-        return exponential_lower(Fraction(self.epsilon))
+        return exponential_lower(as_written(self.epsilon))
 
     @cached_property
     def numerators(self) -> tuple[int, ...]:
         """2**128 pi(n) for n = 0, 1, ..., the last being the first that is 2**128."""
         growth = int(self.growth * ONE)
-        failing = math.floor(Fraction(self.delta) * ONE)
+        failing = math.floor(as_written(self.delta) * ONE)
         table = [0]
         while (kept := table[-1]) < ONE:
             # arXiv:2006.03684, Equation 1, rounded down.
@@ -243,6 +243,11 @@ class ThresholdSelection(PartitionSelection):
             "unit_steps": self.unit_steps,
             "threshold_steps": self.threshold_steps,
         }
+
+
+def as_written(number: float) -> Fraction:
+    """Return the exact number that the shortest decimal text of a double means."""
+    return Fraction(repr(float(number)))
 
 
 def check_range(name: str, value: float, limits: tuple[float, float]) -> None:

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from spark_dphist.accounting.key_selection import KeySelection
 from spark_dphist.errors import ConfigurationError, did_you_mean
 from spark_dphist.spark.failures import SPARK_ERRORS, condition_of
 from spark_dphist.spark.group_key import quoted
@@ -34,7 +35,8 @@ class KeySet(ABC):
 
     Groups that are not in the data are published too, rows whose group is not in the key set are
     dropped, and NULL is a key like any other. Make one with ``from_tuples``, ``product``,
-    ``from_table`` or ``from_dataframe``; duplicates are harmless.
+    ``from_table`` or ``from_dataframe``; duplicates are harmless. Where nothing public says which
+    groups there are, ``select`` learns it from the data, at a cost.
     """
 
     @staticmethod
@@ -95,6 +97,32 @@ class KeySet(ABC):
         Its columns must be the group columns, with the same names and types.
         """
         return _DataFrameKeys(keys)
+
+    @staticmethod
+    def select(*, epsilon: float, delta: float, groups_per_unit: int = 1) -> LearntKeys:
+        """Learn the groups from the data that is released, with (epsilon, delta)-DP.
+
+        **The keys of the groups that are kept become public as they stand**; small groups are left
+        out, and how small depends on epsilon and delta. The release charges for it, and draws it
+        once, before it counts. docs/key-selection.md has the proofs.
+
+        Parameters
+        ----------
+        epsilon, delta
+            What learning the groups costs one privacy unit; epsilon in nats. ``delta`` is part of
+            the delta at which the release's epsilon is read, and must be below it.
+        groups_per_unit
+            In how many groups a unit is counted at most, once in each. With 1 the optimal selection
+            is used, beyond a threshold with Gaussian noise.
+
+        Raises
+        ------
+        ConfigurationError
+            If a parameter is out of its range.
+        """
+        return LearntKeys(
+            KeySelection(epsilon=epsilon, delta=delta, groups_per_unit=groups_per_unit)
+        )
 
     @abstractmethod
     def to_spark(self, spark: SparkSession, fields: Sequence[T.StructField]) -> DataFrame:
@@ -225,6 +253,27 @@ class _DataFrameKeys(KeySet):
         if count == 0:
             raise ConfigurationError("the key set is empty: it must hold at least one group")
         return count
+
+
+@dataclass(frozen=True)
+class LearntKeys(KeySet):
+    """A key set that the release learns from its data; it has no groups before that.
+
+    ``learnt`` reads what was drawn and stored.
+    """
+
+    selection: KeySelection
+    learnt: DataFrame | None = None
+
+    def to_spark(self, spark: SparkSession, fields: Sequence[T.StructField]) -> DataFrame:
+        """Return the groups that were learnt: none before that."""
+        if self.learnt is None:
+            return spark.createDataFrame([], _nullable_schema(fields))
+        return _DataFrameKeys(self.learnt).to_spark(spark, fields)
+
+    def size(self, spark: SparkSession, fields: Sequence[T.StructField]) -> int:
+        """Return the number of groups that were learnt, which may be none."""
+        return 0 if self.learnt is None else self.learnt.count()
 
 
 def _length(listed: tuple[T.StructField, list[Any]]) -> int:

@@ -18,6 +18,7 @@ def example_header(**changes):
         "group_columns": ["city", "month"],
         "key_set_size": 12345,
         "key_set_digest": "ab" * 32,
+        "key_set_selection": None,
         "counts_digest": "cd" * 32,
         "mechanism": mechanism.name,
         "parameters": parameters_json(mechanism),

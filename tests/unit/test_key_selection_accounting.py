@@ -47,7 +47,7 @@ def test_the_charge_is_the_sum_of_release_and_selection_at_every_count():
     selection = Rho.upper(LEARNT.rho_upper)
     assert learnt.rho_upper == declared.rho_upper + selection
     assert learnt.at_least == tuple((n, rho + selection) for n, rho in declared.at_least)
-    assert learnt.delta == Rho.upper(1e-8)
+    assert learnt.delta == Rho.upper("1e-8")
     assert learnt.noise == "zcdp"
     assert learnt.parameters["key_selection"] == LEARNT.parameters()
     assert "key_selection" not in declared.parameters
@@ -83,7 +83,7 @@ def test_what_is_left_of_a_delta_is_never_too_much(delta, spent):
 
 def test_the_epsilon_of_several_releases_leaves_their_deltas_aside():
     costs = [learnt_cost(), learnt_cost(KeySelection(epsilon=1.0, delta=1e-9)), learnt_cost(None)]
-    assert total_delta_upper(costs) == Rho.upper(1e-8) + Rho.upper(1e-9)
+    assert total_delta_upper(costs) == Rho.upper("1.1e-8")
     rho = sum(Fraction(str(cost.rho_upper)) for cost in costs)
     epsilon = zcdp_epsilon_upper(costs, 1e-6)
     assert epsilon == tight_epsilon_upper(costs, 1e-6)
@@ -135,7 +135,7 @@ def test_deltas_are_charged_exactly_and_the_cap_on_them_holds(url):
         ledger.add_dataset("taxi", Caps.of(rho=100, selection_delta="2.5e-8", at_least={1000: 50}))
         for day in ("monday", "tuesday"):
             ledger.reserve("taxi", day, learnt_cost(), POLICY)
-        one = Rho.upper(1e-8)
+        one = Rho.upper("1e-8")
         assert ledger.balance("taxi").selection.spent == one + one
         assert ledger.release("monday").cost == learnt_cost()
         with pytest.raises(BudgetExceededError, match="delta for learnt key sets"):
@@ -181,13 +181,13 @@ def test_the_commands_state_show_and_change_the_delta_for_learnt_key_sets(url):
     (shown,) = commands.show(url)
     assert shown["limits"][-1] == {
         **{"limit": "delta for learnt key sets", "at_least": None, "cap": "0.0000001"},
-        **{"spent": str(Rho.upper(1e-8)), "left": str(Rho.lower("1e-7") - Rho.upper(1e-8))},
+        **{"spent": "0.00000001", "left": "0.00000009"},
     }
     commands.caps(url, "taxi", commands.CapsRequest(rho="4"))
     changed = commands.caps(url, "taxi", commands.CapsRequest(selection_delta="2e-7"))
     assert [limit["cap"] for limit in changed["limits"]] == ["4", "0.0000002"]
     (row,) = commands.releases(url)
-    assert row["delta"] == str(Rho.upper(1e-8))
+    assert row["delta"] == "0.00000001"
     assert json.loads(json.dumps(row))["parameters"]["key_selection"]["epsilon"] == 0.5
 
 

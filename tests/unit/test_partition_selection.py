@@ -69,9 +69,10 @@ def test_a_block_is_below_a_probability_exactly_if_it_is_as_an_integer(numerator
 @pytest.mark.parametrize(("epsilon", "delta"), PAIRS)
 def test_the_promise_holds_exactly_between_all_neighbouring_counts(epsilon, delta):
     selection = OptimalSelection(epsilon=epsilon, delta=delta)
-    growth, table, limit = selection.growth, selection.numerators, Fraction(delta) * ONE
+    growth, table, limit = selection.growth, selection.numerators, Fraction(repr(delta)) * ONE
     with mpmath.workdps(100):
-        assert mpmath.mpf(growth.numerator) / growth.denominator < mpmath.exp(mpmath.mpf(epsilon))
+        exact = mpmath.exp(mpmath.mpf(repr(epsilon)))
+        assert mpmath.mpf(growth.numerator) / growth.denominator < exact
     assert table[0] == 0
     # From the last one on every count is kept surely.
     for fewer, more in itertools.pairwise([*table, ONE, ONE]):
@@ -85,7 +86,8 @@ def test_the_promise_holds_exactly_between_all_neighbouring_counts(epsilon, delt
 @given(POSITIVE, DELTAS)
 def test_the_promise_holds_exactly_for_any_parameters(epsilon, delta):
     selection = OptimalSelection(epsilon=epsilon, delta=delta)
-    numerators, growth, limit = selection.numerators, selection.growth, Fraction(delta) * ONE
+    numerators, growth = selection.numerators, selection.growth
+    limit = Fraction(repr(delta)) * ONE
     assert numerators[0] == 0
     assert numerators[-1] == ONE
     for fewer, more in itertools.pairwise(numerators):
@@ -97,7 +99,7 @@ def test_the_promise_holds_exactly_for_any_parameters(epsilon, delta):
 def test_the_probabilities_are_those_of_the_papers_theorem(epsilon, delta):
     selection = OptimalSelection(epsilon=epsilon, delta=delta)
     with mpmath.workdps(80):
-        e, d = mpmath.mpf(epsilon), mpmath.mpf(delta)
+        e, d = mpmath.mpf(repr(epsilon)), mpmath.mpf(repr(delta))
         # arXiv:2006.03684, Theorem 1.
         first = 1 + math.floor(
             mpmath.log((mpmath.exp(e) + 2 * d - 1) / ((mpmath.exp(e) + 1) * d)) / e
@@ -233,7 +235,7 @@ def test_a_threshold_costs_the_rho_of_its_noise_and_the_delta_of_a_new_group(k):
     assert exact <= Fraction(selection.rho_upper) <= exact * (1 + Fraction(1, 10**11))
     with mpmath.workdps(40):
         failing = 1 - (1 - mpmath.mpf(threshold.single_unit_upper)) ** k
-        assert failing <= selection.delta_upper <= failing * (1 + mpmath.mpf(10) ** -11)
+        assert failing <= float(selection.delta_upper) <= failing * (1 + mpmath.mpf(10) ** -11)
 
 
 def test_what_cannot_be_learnt_is_refused_with_the_mend():
