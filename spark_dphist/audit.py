@@ -14,17 +14,25 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from importlib.metadata import version
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from spark_dphist import __version__
+from spark_dphist import __version__, notebook
 from spark_dphist.accounting.key_selection import KeySelection
 from spark_dphist.errors import ReleaseError
 from spark_dphist.mechanisms import Mechanism
+from spark_dphist.mechanisms.registry import restored
+from spark_dphist.optional import needing
+from spark_dphist.overview import MOST_IN_NOTEBOOK, shown_groups
+from spark_dphist.shown import amount_text, share_text
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from pyspark.sql import DataFrame, SparkSession
 
 BUDGET_COLUMNS = ("rho_at_noisy_count", "rho_lower", "rho_upper")
 # What the audit says of each group beside what was released.
@@ -88,6 +96,39 @@ class AuditHeader:
         row = {**dict.fromkeys(optional), **row}
         return cls(**{name: row[name] for name in cls.__annotations__})
 
+    @property
+    def facts(self) -> list[tuple[str, str]]:
+        """What was promised to whom, the worst case first, as names and text for people."""
+        promise = "not stated"
+        if self.relative_error is not None:
+            promise = (
+                f"expected error below {share_text(self.relative_error)} of "
+                f"max(count, {amount_text(self.floor)})"
+            )
+        charged = "not charged to a ledger"
+        if self.dataset is not None:
+            charged = f"charged to the data set {self.dataset}"
+        return [
+            (
+                "worst case, for everyone",
+                f"rho = {amount_text(self.worst_case_rho)}, epsilon = {amount_text(self.epsilon)} "
+                f"at delta = {amount_text(self.delta)}",
+            ),
+            ("best attacker", f"right in at most {share_text(self.attacker_accuracy)} of cases"),
+            ("privacy unit", self.privacy_unit),
+            ("promise", promise),
+            ("mechanism", self.mechanism),
+            ("groups", f"{self.key_set_size:,}"),
+            ("budget", charged),
+        ]
+
+    @property
+    def cautions(self) -> list[str]:
+        """What somebody must know before they look at the numbers."""
+        if not self.fixed_release_key:
+            return []
+        return ["made with a fixed release key, for tests only: this release is not private"]
+
 
 _ARROW_TYPES = {
     "str": pa.string(),
@@ -121,19 +162,79 @@ class PublicAudit:
         ReleaseError
             If the groups were not collected.
         """
+        return pandas_of(self._collected())
+
+    def to_spark(self, spark: SparkSession) -> DataFrame:
+        """Return the groups as a DataFrame of one partition, whose columns keep their types.
+
+        Raises
+        ------
+        ReleaseError
+            If the groups were not collected.
+        """
+        # Here, not at the top: an audit can be read without Spark.
+        from spark_dphist.spark.arrow_exchange import dataframe_from_arrow
+
+        return dataframe_from_arrow(spark, self._collected())
+
+    def plot(self, axes: Axes | None = None) -> Axes:
+        """Draw the budget of a member against group size, with the released counts marked.
+
+        Parameters
+        ----------
+        axes
+            Matplotlib's, to draw on; new ones otherwise.
+
+        Raises
+        ------
+        ConfigurationError
+            If matplotlib is not installed.
+        ReleaseError
+            If the groups were not collected.
+        """
+        noisy = self._collected()["noisy_count"].to_numpy().astype(np.float64)
+        header = self.header
+        with needing("plot()", "plots"):
+            from spark_dphist import figures
+        return figures.drawn(
+            axes,
+            lambda on: figures.draw_budget(
+                on,
+                restored(header.mechanism, json.loads(header.parameters)),
+                records=header.records_per_group,
+                worst_rho=header.worst_case_rho,
+                relative_error=header.relative_error,
+                released=noisy,
+            ),
+        )
+
+    def _repr_html_(self) -> str:
+        header, tables = self.header, []
+        if self.groups is not None:
+            shown = shown_groups(self.groups, header.group_columns, MOST_IN_NOTEBOOK)
+            tables = [notebook.budget_table(shown, header.group_columns)]
+        title = f"Public audit of release {header.release_id}"
+        return notebook.card(title, header.facts, tables, warnings=header.cautions)
+
+    def _collected(self) -> pa.Table:
         if self.groups is None:
             raise ReleaseError(
                 f"the audit has {self.header.key_set_size:,} groups, more than were to be "
                 "collected. Read the stored table, or raise max_collected_groups."
             )
-        integers = {
-            pa.int64(): pd.Int64Dtype(),
-            pa.int32(): pd.Int32Dtype(),
-            pa.int16(): pd.Int16Dtype(),
-            pa.int8(): pd.Int8Dtype(),
-        }
-        frame: pd.DataFrame = self.groups.to_pandas(types_mapper=integers.get)
-        return frame
+        return self.groups
+
+
+def pandas_of(released: pa.Table) -> pd.DataFrame:
+    """Return a table as pandas, integer columns with NULLs kept integers."""
+    integers = {
+        pa.int64(): pd.Int64Dtype(),
+        pa.int32(): pd.Int32Dtype(),
+        pa.int16(): pd.Int16Dtype(),
+        pa.int8(): pd.Int8Dtype(),
+    }
+    frame: pd.DataFrame = released.to_pandas(types_mapper=integers.get)
+    return frame
 
 
 @dataclass(frozen=True)

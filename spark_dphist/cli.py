@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
-from spark_dphist import __version__, cli_attack, cli_history, cli_ledger
+from spark_dphist import __version__, cli_attack, cli_history, cli_ledger, cli_report
 from spark_dphist.accounting.composition import Rho
 from spark_dphist.accounting.ledger import Charge, Ledger, commands
 from spark_dphist.comparison import compare_mechanisms
@@ -49,6 +49,7 @@ app = typer.Typer(
 app.add_typer(cli_ledger.app, name="ledger")
 app.command()(cli_attack.attack)
 app.command()(cli_history.history)
+app.command()(cli_report.report)
 
 
 class Sought(StrEnum):

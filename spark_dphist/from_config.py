@@ -71,6 +71,12 @@ def request_from(spark: SparkSession, configuration: ReleaseConfiguration) -> Re
     )
 
 
+def audit_places(configuration: ReleaseConfiguration) -> tuple[OutputTarget, OutputTarget]:
+    """Return where the groups and the header of a release's public audit lie."""
+    audit = _audit(configuration, _output(configuration, configuration.release_id or "report"))
+    return audit.beside("_groups"), audit.beside("_header")
+
+
 def _output(configuration: ReleaseConfiguration, release_id: str) -> OutputTarget:
     output = configuration.output
     if output.table is not None:

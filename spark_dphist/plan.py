@@ -6,9 +6,11 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from spark_dphist import notebook
 from spark_dphist.accounting import (
     SMALL_ERROR_LOWER,
     SMALL_ERROR_UPPER,
@@ -20,8 +22,15 @@ from spark_dphist.accounting.composition import PolicyCost
 from spark_dphist.accounting.policy import Reading, policy_cost, read_budget, read_worst_case
 from spark_dphist.accounting.privacy_unit import PrivacyUnit
 from spark_dphist.config import ReleaseConfiguration
+from spark_dphist.errors import ConfigurationError
 from spark_dphist.mechanisms import Mechanism
+from spark_dphist.optional import needing
+from spark_dphist.shown import amount_text, share_text
 from spark_dphist.weaknesses import weak_settings
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
 
 
 @dataclass(frozen=True)
@@ -81,6 +90,91 @@ class Plan:
         """Return what a ledger charges for the release."""
         promise = {"relative_error": self.relative_error, "floor": self.mechanism.floor}
         return policy_cost(self.mechanism, self.privacy_unit, promise)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the rows as pandas, one for each group size; columns as in ``PlanRow``."""
+        # Here, not at the top: the command line needs none.
+        import pandas as pd
+
+        return pd.DataFrame([asdict(row) for row in self.rows])
+
+    def plot(self, axes: Axes | None = None, *, of: Literal["budget", "error"] = "budget") -> Axes:
+        """Draw the budget of a member, or the expected error, against group size.
+
+        Parameters
+        ----------
+        axes
+            Matplotlib's, to draw on; new ones otherwise.
+        of
+            ``budget`` or ``error``.
+
+        Raises
+        ------
+        ConfigurationError
+            If matplotlib is not installed, or there is no such drawing.
+        """
+        with needing("plot()", "plots"):
+            from spark_dphist import figures
+        if of == "budget":
+            return figures.drawn(
+                axes,
+                lambda on: figures.draw_budget(
+                    on,
+                    self.mechanism,
+                    records=self.privacy_unit.records_per_group,
+                    worst_rho=self.worst_case.rho,
+                    relative_error=self.relative_error,
+                ),
+            )
+        if of == "error":
+            return figures.drawn(
+                axes,
+                lambda on: figures.draw_error(
+                    on,
+                    self.mechanism,
+                    relative_error=self.relative_error,
+                    rounded=self.rounding == "nearest",
+                    confidence=self.confidence,
+                ),
+            )
+        raise ConfigurationError(f"a plan draws 'budget' or 'error', got {of!r}")
+
+    def _repr_html_(self) -> str:
+        worst = self.worst_case
+        facts = [
+            (
+                "worst case, for everyone",
+                f"rho = {amount_text(worst.rho)}, epsilon = {amount_text(worst.epsilon)} at "
+                f"delta = {amount_text(self.delta)}",
+            ),
+            ("best attacker", f"right in at most {share_text(worst.attacker_accuracy)} of cases"),
+            ("privacy unit", self.privacy_unit.described),
+            (
+                "promise",
+                f"expected error below {share_text(self.relative_error)} of "
+                f"max(count, {amount_text(self.mechanism.floor)})",
+            ),
+            ("mechanism", self.mechanism.name),
+        ]
+        headings = ["records", "expected error", "promised below", "interval", "rho", "epsilon"]
+        rows = [
+            [
+                f"{row.count:,}",
+                amount_text(row.expected_error),
+                amount_text(row.promised_error),
+                f"{amount_text(row.lower)} to {amount_text(row.upper)}",
+                amount_text(row.rho),
+                amount_text(row.epsilon),
+            ]
+            for row in self.rows
+        ]
+        caption = f"By group size; {share_text(self.confidence)} interval at the noise's median"
+        return notebook.card(
+            "Plan of a release",
+            facts,
+            [notebook.table(caption, headings, rows, 0)],
+            warnings=self.warnings,
+        )
 
     def to_json(
         self,

@@ -8,17 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
+import pandas as pd
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
+from spark_dphist import notebook
 from spark_dphist.accounting.ledger import Ledger, LedgerError, ReleaseConflictError
-from spark_dphist.audit import PublicAudit
+from spark_dphist.audit import PublicAudit, pandas_of
 from spark_dphist.audit_stage import stage_audit, stored_audit
 from spark_dphist.delta_log import append_audit
-from spark_dphist.delta_log import append_audit
 from spark_dphist.errors import ConfigurationError, ReleaseError, SparkDphistError
+from spark_dphist.optional import needing
+from spark_dphist.overview import MOST_IN_NOTEBOOK, shown_groups
 from spark_dphist.request import ReleaseRequest, check_request, refuse_existing
+from spark_dphist.spark.arrow_exchange import collect_arrow
 from spark_dphist.spark.bounding import bound_contributions, unit_field
 from spark_dphist.spark.confidential import confidential_frame
 from spark_dphist.spark.counts import count_groups
@@ -30,9 +36,11 @@ from spark_dphist.spark.key_set import LearntKeys
 from spark_dphist.spark.noise import add_noise
 from spark_dphist.spark.ordering import ordered_by_key
 from spark_dphist.spark.storage import normalised_path
-from spark_dphist.spark.storage import normalised_path
 from spark_dphist.spark.unlogged import unlogged
 from spark_dphist.streams import ReleaseKey
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 Step = Callable[[str], None]
 
@@ -50,6 +58,54 @@ class Release:
     counts: DataFrame = field(repr=False)
     audit_table: DataFrame = field(repr=False)
     audit: PublicAudit = field(repr=False)
+
+    def to_spark(self) -> DataFrame:
+        """Return ``counts``."""
+        return self.counts
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return what was released as pandas, integer keys with NULLs kept integers."""
+        return pandas_of(self._audited().select(self.counts.columns))
+
+    def plot(self, axes: Axes | None = None) -> Axes:
+        """Draw released counts with their intervals; of many groups the largest and the smallest.
+
+        Parameters
+        ----------
+        axes
+            Matplotlib's, to draw on; new ones otherwise.
+
+        Raises
+        ------
+        ConfigurationError
+            If matplotlib is not installed.
+        """
+        with needing("plot()", "plots"):
+            from spark_dphist import figures
+        header = self.audit.header
+        shown = shown_groups(self._audited(), header.group_columns)
+        return figures.drawn(
+            axes,
+            lambda on: figures.draw_counts(on, shown, header.confidence),
+            figures.bars_height(shown),
+        )
+
+    def _audited(self) -> pa.Table:
+        """Return the audit's groups, collected where they were not."""
+        if self.audit.groups is not None:
+            return self.audit.groups
+        return collect_arrow(self.audit_table)
+
+    def _repr_html_(self) -> str:
+        header, groups = self.audit.header, self.audit.groups
+        # Showing a release starts no job.
+        tables, notes = [], ["Too many groups to be collected: read .counts with Spark."]
+        if groups is not None:
+            shown = shown_groups(groups, header.group_columns, MOST_IN_NOTEBOOK)
+            notes = []
+            tables = [notebook.counts_table(shown, header.group_columns, header.confidence)]
+        title = f"Release {self.release_id}"
+        return notebook.card(title, header.facts, tables, warnings=header.cautions, notes=notes)
 
 
 def run_release(
@@ -268,8 +324,6 @@ def _released(
     fields: Sequence[T.StructField],
     audit: PublicAudit,
 ) -> Release:
-    if request.delta_log is not None:
-        append_audit(normalised_path(request.delta_log), audit)
     if request.delta_log is not None:
         append_audit(normalised_path(request.delta_log), audit)
     return Release(
