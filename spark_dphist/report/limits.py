@@ -21,12 +21,21 @@ def limitations(release: PublishedRelease) -> list[str]:
             f"The unit of protection is {header.privacy_unit}. Records beyond the bound are not "
             "counted, so that groups with many records of one unit come out smaller."
         )
+    if release.selection is None:
+        found.append(
+            "Which groups exist is public: the key set was declared, and must not have been taken "
+            "from the confidential data. Records outside it are not counted, and how many there "
+            "are is not told."
+        )
+    else:
+        found.append(
+            "The key set was learnt from the data: small groups are left out, a group of few units "
+            "almost always. That a group is missing does not say that it is empty. Records in "
+            "groups that are left out are not counted, and how many there are is not told."
+        )
     found += [
         "What an attacker learns from other sources is not counted, nor is what follows from the "
         "data about everybody: a trend in the numbers is no secret.",
-        "Which groups exist is public: the key set was declared, and must not have been taken from "
-        "the confidential data. Records outside it are not counted, and how many there are is not "
-        "told.",
         "Who may see the run itself (Spark's logs, shuffle files, run times, staging directories) "
         "must be allowed to see the data.",
         f"Groups below the floor of {amount_text(header.floor)} are promised the floor's error, so "

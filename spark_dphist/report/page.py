@@ -77,6 +77,7 @@ def render_report(release: PublishedRelease) -> str:
         heat_picture=None if cells is None else heat_picture(release, cells),
         budget_picture=budget_picture(release, noisy),
         error_picture=error_picture(release, noisy),
+        selection=release.selection,
         budget_falls=isinstance(release.mechanism, TransformMechanism),
         ledger=release.ledger,
         limits=[] if release.ledger is None else _limits(release.ledger),

@@ -15,7 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.dataset
 
+from spark_dphist.accounting.key_selection import KeySelection
 from spark_dphist.accounting.ledger import Balance, Ledger, State
+from spark_dphist.accounting.policy import read_worst_case
 from spark_dphist.accounting.privacy_unit import PrivacyUnit
 from spark_dphist.audit import AUDIT_COLUMNS, AuditHeader, PublicAudit, audit_columns
 from spark_dphist.errors import ConfigurationError, ReleaseError
@@ -47,11 +49,15 @@ class LedgerState:
 
 @dataclass(frozen=True)
 class PublishedRelease:
-    """A release as its public tables state it, and what was checked of it, in sentences."""
+    """A release as its public tables state it, and what was checked of it, in sentences.
+
+    ``selection`` is how the key set was learnt from the data, None where it was declared.
+    """
 
     header: AuditHeader
     groups: pa.Table
     mechanism: Mechanism
+    selection: KeySelection | None
     ledger: LedgerState | None
     checks: tuple[str, ...]
 
@@ -96,15 +102,17 @@ def public_release(audit: PublicAudit, ledger: Ledger | None = None) -> Publishe
         )
     refuse_other_columns(groups.column_names, f"release {header.release_id!r}")
     mechanism = restored(header.mechanism, json.loads(header.parameters))
-    checks = (
+    selection = _selection(header)
+    checks = [
         _check_groups(header, groups),
-        _check_worst_case(header, mechanism),
+        _check_worst_case(header, mechanism, selection),
         _check_budgets(header, groups, mechanism),
-    )
-    if ledger is None:
-        return PublishedRelease(header, groups, mechanism, None, checks)
-    state, sentence = _ledger_state(header, ledger)
-    return PublishedRelease(header, groups, mechanism, state, (*checks, sentence))
+    ]
+    state = None
+    if ledger is not None:
+        state, sentence = _ledger_state(header, ledger)
+        checks.append(sentence)
+    return PublishedRelease(header, groups, mechanism, selection, state, tuple(checks))
 
 
 def refuse_other_columns(names: Sequence[str], where: str) -> None:
@@ -146,13 +154,26 @@ def _check_groups(header: AuditHeader, groups: pa.Table) -> str:
     return f"All {groups.num_rows:,} groups of the key set are there, with no other columns."
 
 
-def _check_worst_case(header: AuditHeader, mechanism: Mechanism) -> str:
+def _selection(header: AuditHeader) -> KeySelection | None:
+    if header.key_set_selection is None:
+        return None
+    stated = json.loads(header.key_set_selection)
+    return KeySelection(
+        epsilon=stated["epsilon"],
+        delta=stated["delta"],
+        groups_per_unit=stated["groups_per_unit"],
+    )
+
+
+def _check_worst_case(
+    header: AuditHeader, mechanism: Mechanism, selection: KeySelection | None
+) -> str:
     unit = PrivacyUnit(
         column="unit",
         max_records=header.records_per_unit,
         distinct=header.records_per_group < header.records_per_unit,
     )
-    rho = unit.worst_case_rho_upper(mechanism)
+    rho = read_worst_case(mechanism, unit, header.delta, selection).rho
     if not np.isclose(rho, header.worst_case_rho, rtol=_ACCURACY, atol=0):
         raise _contradiction(
             header, f"its mechanism costs everyone rho = {rho:.6g}, not {header.worst_case_rho:.6g}"

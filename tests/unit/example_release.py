@@ -7,7 +7,7 @@ from word_sources import RandomWords
 
 from spark_dphist.accounting.policy import read_worst_case
 from spark_dphist.accounting.privacy_unit import PrivacyUnit
-from spark_dphist.audit import PublicAudit, audit_groups, parameters_json
+from spark_dphist.audit import PublicAudit, audit_groups, parameters_json, selection_json
 from spark_dphist.mechanisms import publish
 from spark_dphist.mechanisms.registry import calibrate
 
@@ -35,6 +35,7 @@ def example_release(
     rounding="nearest",
     confidence=0.95,
     delta=1e-6,
+    selection=None,
     **changes,
 ):
     """A public audit of groups with these counts; the noise comes from a fixed seed."""
@@ -44,12 +45,13 @@ def example_release(
     released = pa.table({**columns, **vars(made)})
     groups = audit_groups(released, mechanism, unit.records_per_group)
     rho = groups["rho_at_noisy_count"].to_numpy()
-    worst = read_worst_case(mechanism, unit, delta)
+    worst = read_worst_case(mechanism, unit, delta, selection)
     header = example_header(
         group_columns=list(columns),
         key_set_size=groups.num_rows,
         mechanism=name,
         parameters=parameters_json(mechanism),
+        key_set_selection=selection_json(selection),
         relative_error=relative_error,
         floor=float(floor),
         rounding=rounding,

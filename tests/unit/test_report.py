@@ -17,6 +17,7 @@ from opened_files import opened_files
 from page_reader import read_page
 
 from spark_dphist.accounting.composition import PolicyCost, Rho
+from spark_dphist.accounting.key_selection import KeySelection
 from spark_dphist.accounting.ledger import Caps, Ledger
 from spark_dphist.accounting.privacy_unit import PrivacyUnit
 from spark_dphist.audit import PublicAudit
@@ -135,6 +136,21 @@ def test_what_weakens_a_release_is_shouted(usual, changes, message):
     assert message not in usual[1].text
     _, root = page(example_release(**changes))
     assert message in root.text
+
+
+def test_a_key_set_that_was_learnt_is_said_to_be_and_its_cost_is_counted(usual):
+    selection = KeySelection(epsilon=0.5, delta=1e-7)
+    audit = example_release(selection=selection)
+    _, root = page(audit)
+    facts = dict(rows(next(section(root, "1.").all("table"))))
+    assert "learnt from the data with (ε, δ)-differential privacy, ε = 0.5" in facts["Key set"]
+    assert f"rho = {amount_text(selection.rho_upper)} of the bound" in facts["Key set"]
+    assert audit.header.worst_case_rho > example_release().header.worst_case_rho + 0.1
+    assert "declared" not in root.text
+    assert "declared from public knowledge" in usual[1].text
+    unpaid = replace(audit.header, worst_case_rho=example_release().header.worst_case_rho)
+    with pytest.raises(ReleaseError, match="costs everyone rho"):
+        public_release(PublicAudit(unpaid, audit.groups))
 
 
 def test_a_floor_of_one_is_called_weak_before_anything_else():
