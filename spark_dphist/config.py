@@ -20,11 +20,13 @@ from pydantic import (
     model_validator,
 )
 
+from spark_dphist.accounting.key_selection import KeySelection
 from spark_dphist.accounting.privacy_unit import PrivacyUnit
 from spark_dphist.config_faults import KEY_IS_NEVER_READ, fault_sentences, is_named_like_a_key
 from spark_dphist.errors import ConfigurationError, did_you_mean
 from spark_dphist.mechanisms import Mechanism
 from spark_dphist.mechanisms.base import check_promise
+from spark_dphist.mechanisms.partition_selection import as_written
 from spark_dphist.mechanisms.registry import calibrate, calibrators, check_options
 
 
@@ -243,8 +245,31 @@ class ColumnValues(_Section):
         return [*self.values, None] if self.include_null else self.values
 
 
+class SelectSection(_Section):
+    """A key set that is learnt from the data with (epsilon, delta)-DP; its keys become public.
+
+    A unit is counted in ``groups_per_unit`` groups at most, once in each.
+    """
+
+    epsilon: Number
+    delta: Number
+    groups_per_unit: Integer = 1
+
+    @model_validator(mode="after")
+    def _can_be(self) -> Self:
+        _ = self.selection
+        return self
+
+    @property
+    def selection(self) -> KeySelection:
+        """How groups are kept."""
+        return KeySelection(
+            epsilon=self.epsilon, delta=self.delta, groups_per_unit=self.groups_per_unit
+        )
+
+
 class KeySetSection(_Section):
-    """The public key set: exactly one of product, tuples, table and path."""
+    """The key set: a public one (product, tuples, table or path), or how to learn one (select)."""
 
     product: dict[str, ColumnValues] | None = None
     tuples: Annotated[list[list[KeyValue]], Field(min_length=1)] | None = None
@@ -253,17 +278,19 @@ class KeySetSection(_Section):
     format: Text = "parquet"
     options: Settings = {}
     declared_schema: Text | None = Field(default=None, alias="schema")
+    select: SelectSection | None = None
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
         given = [
             name
-            for name in ("product", "tuples", "table", "path")
+            for name in ("product", "tuples", "table", "path", "select")
             if getattr(self, name) is not None
         ]
         if len(given) != 1:
             raise ValueError(
-                "declare the key set by exactly one of 'product', 'tuples', 'table' and 'path', "
+                "declare the key set by exactly one of 'product', 'tuples', 'table' and 'path', or "
+                "learn it from the data by 'select', "
                 f"got {' and '.join(map(repr, given)) or 'none'}"
             )
         return self
@@ -442,6 +469,29 @@ class ReleaseConfiguration(_Section):
     confidential_audit: ConfidentialAuditSection | None = None
     ledger: LedgerSection | None = None
     spark: SparkSection = SparkSection()
+
+    @property
+    def selection(self) -> KeySelection | None:
+        """How the key set is learnt, if it is."""
+        select = self.groups.keys.select
+        return None if select is None else select.selection
+
+    @model_validator(mode="after")
+    def _selection_fits(self) -> Self:
+        select = self.groups.keys.select
+        if select is None:
+            return self
+        if select.groups_per_unit != 1 and self.privacy.unit == "record":
+            raise ValueError(
+                "groups.keys.select.groups_per_unit needs the column that tells units apart, as a "
+                "record lies in one group: name it as privacy.unit, or leave it out"
+            )
+        if as_written(select.delta) >= as_written(self.privacy.delta):
+            raise ValueError(
+                f"groups.keys.select.delta = {select.delta:g} must be below privacy.delta = "
+                f"{self.privacy.delta:g}, of which it is a part: a tenth of it, for example"
+            )
+        return self
 
     @model_validator(mode="after")
     def _promise_covers_what_is_published(self) -> Self:

@@ -106,7 +106,18 @@ def _head(plan: Plan) -> Iterator[Text]:
     )
     yield Text(f"Input: {plan.input}")
     yield Text(f"Privacy unit: {plan.privacy_unit.described}")
+    if plan.selection is not None:
+        yield Text(f"Key set: {_selection(plan.selection.parameters())}")
     yield Text(f"Mechanism: {plan.mechanism.name} ({parameters})")
+
+
+def _selection(stated: Mapping[str, Any]) -> str:
+    return (
+        f"learnt with epsilon = {stated['epsilon']:g}, delta = {stated['delta']:g}, "
+        f"{stated['groups_per_unit']} group(s) of a unit, by {stated['mechanism']}; rho = "
+        f"{stated['rho']:.4g} of the worst case; a group of {stated['count_kept_half_the_time']:,} "
+        "units is kept half of the time"
+    )
 
 
 def _listed(parameters: dict[str, Any]) -> str:
@@ -278,6 +289,11 @@ def header_lines(header: AuditHeader, places: Mapping[str, str]) -> str:
         f"at delta = {header.delta:g}",
         "attacker": f"right in at most {header.attacker_accuracy:.2%} of cases (50% is guessing)",
         "groups": f"{header.key_set_size:,}",
+        **(
+            {"key set": _selection(json.loads(header.key_set_selection))}
+            if header.key_set_selection
+            else {}
+        ),
         "input": header.input,
         **({"snapshot": header.input_snapshot} if header.input_snapshot else {}),
         "counts": header.output,

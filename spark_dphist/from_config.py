@@ -134,5 +134,7 @@ def _key_set(spark: SparkSession, groups: GroupsSection) -> KeySet:
         return KeySet.product({name: column.all_values for name, column in section.product.items()})
     if section.tuples is not None:
         return KeySet.from_tuples(groups.columns, section.tuples)
+    if section.select is not None:
+        return KeySet.select(**section.select.model_dump())
     called = f"the key set {section.table or section.path}"
     return KeySet.from_dataframe(_read(spark, section, called).records)

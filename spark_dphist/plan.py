@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -19,6 +19,7 @@ from spark_dphist.accounting import (
     lower_bound_coefficient,
 )
 from spark_dphist.accounting.composition import PolicyCost
+from spark_dphist.accounting.key_selection import KeySelection
 from spark_dphist.accounting.policy import Reading, policy_cost, read_budget, read_worst_case
 from spark_dphist.accounting.privacy_unit import PrivacyUnit
 from spark_dphist.config import ReleaseConfiguration
@@ -64,6 +65,7 @@ class Plan:
     rounding: str
     confidence: float
     privacy_unit: PrivacyUnit
+    selection: KeySelection | None
     worst_case: Reading
     rows: tuple[PlanRow, ...]
     warnings: tuple[str, ...]
@@ -89,7 +91,7 @@ class Plan:
     def cost(self) -> PolicyCost:
         """Return what a ledger charges for the release."""
         promise = {"relative_error": self.relative_error, "floor": self.mechanism.floor}
-        return policy_cost(self.mechanism, self.privacy_unit, promise)
+        return policy_cost(self.mechanism, self.privacy_unit, promise, self.selection)
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the rows as pandas, one for each group size; columns as in ``PlanRow``."""
@@ -197,6 +199,7 @@ class Plan:
             "confidence": self.confidence,
             "privacy_unit": self.privacy_unit.described,
             "records_per_unit": self.privacy_unit.max_records,
+            "key_set_selection": self.selection.parameters() if self.selection else None,
             "worst_case": asdict(self.worst_case),
             "rows": [asdict(row) for row in self.rows],
             "warnings": self.warnings,
@@ -218,7 +221,8 @@ def make_plan(configuration: ReleaseConfiguration) -> Plan:
     mechanism = section.calibrated()
     unit, delta = configuration.privacy.privacy_unit, configuration.privacy.delta
     rows = plan_rows(configuration, mechanism, section.relative_error)
-    worst = read_worst_case(mechanism, unit, delta)
+    selection = configuration.selection
+    worst = read_worst_case(mechanism, unit, delta, selection)
     return Plan(
         input=configuration.input.counted,
         mechanism=mechanism,
@@ -227,15 +231,31 @@ def make_plan(configuration: ReleaseConfiguration) -> Plan:
         rounding=configuration.output.rounding,
         confidence=configuration.output.confidence,
         privacy_unit=unit,
+        selection=selection,
         worst_case=worst,
         rows=rows,
         warnings=weak_settings(
             relative_error=section.relative_error,
             floor=section.floor,
-            worst_rho=worst.rho,
+            worst_rho=unit.worst_case_rho_upper(mechanism),
             delta=delta,
             rows=configuration.input.rows,
-        ),
+        )
+        + learnt_keys_warnings(configuration.groups.columns, selection),
+    )
+
+
+def learnt_keys_warnings(
+    columns: Sequence[str], selection: KeySelection | None
+) -> tuple[str, ...]:
+    """Return what somebody must know who lets a release learn its key set."""
+    if selection is None:
+        return ()
+    return (
+        "The key set is learnt from the data: the values of "
+        f"{', '.join(map(repr, columns))} in every group that is kept become public as they stand. "
+        "If one of them can be personal or secret in itself (a name, an address, free text), "
+        "declare the key set instead.",
     )
 
 

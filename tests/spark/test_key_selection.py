@@ -14,7 +14,9 @@ from spark_dphist.accounting.key_selection import KeySelection
 from spark_dphist.accounting.ledger import BudgetExceededError, Caps, Ledger, ReleaseConflictError
 from spark_dphist.accounting.policy import policy_cost, read_worst_case
 from spark_dphist.accounting.privacy_unit import PrivacyUnit
+from spark_dphist.config import load_configuration
 from spark_dphist.errors import ConfigurationError, ReleaseError
+from spark_dphist.from_config import request_from
 from spark_dphist.release import run_release
 from spark_dphist.spark.group_key import group_digest
 from spark_dphist.spark.key_selection import select_keys
@@ -245,3 +247,32 @@ def test_a_selection_that_cannot_be_is_refused_before_anything_is_read(spark, tm
     ):
         run_release(spark, learning(spark, tmp_path, records=times))
     assert entries(tmp_path) == set()
+
+
+def test_a_configuration_learns_its_key_set(spark, tmp_path):
+    visits(spark).write.parquet(str(tmp_path / "visits"))
+    file = tmp_path / "release.toml"
+    file.write_text(f"""
+[input]
+path = "{tmp_path}/visits"
+[groups]
+columns = ["place"]
+[groups.keys.select]
+epsilon = 1.0
+delta = 1e-8
+groups_per_unit = 2
+[mechanism]
+relative_error = 0.3
+floor = 20
+[privacy]
+unit = "user"
+[output]
+path = "{tmp_path}/out/counts"
+""")
+    release = run_release(spark, request_from(spark, load_configuration(file)), key=KEY)
+    groups = {row.place for row in release.counts.collect()}
+    assert {"many", None, ""} <= groups <= SURE
+    learnt = KeySelection(epsilon=1.0, delta=1e-8, groups_per_unit=2)
+    assert json.loads(release.audit.header.key_set_selection) == learnt.parameters()
+    published = {"counts", "counts_audit_groups", "counts_audit_header", "counts_key_set"}
+    assert entries(tmp_path / "out") == published
