@@ -196,6 +196,8 @@ def run(
             refuse_existing(spark, request, check_request(spark, request))
             status.stop()
             Console().print(plan_view(planned))
+            if request.input_snapshot is not None:
+                typer.echo(f"Input snapshot: {request.input_snapshot}")
             typer.echo("Dry run: everything was checked, no job was run, nothing was written.")
             return
         with _ledger(configuration.ledger) as ledger:
@@ -259,6 +261,18 @@ def main(arguments: list[str] | None = None) -> None:
         raise SystemExit(
             next((code for kind, code in codes.items() if isinstance(error, kind)), 1)
         ) from None
+
+
+def job(arguments: list[str] | None = None) -> None:
+    """Run the command line like ``main``, but return when all went well.
+
+    For schedulers that call an entry point and may take even ``SystemExit(0)`` for a failure.
+    """
+    try:
+        main(arguments)
+    except SystemExit as left:
+        if left.code:
+            raise
 
 
 if __name__ == "__main__":

@@ -80,8 +80,8 @@ def open_session(settings: Mapping[str, str]) -> SparkSession:
         If Spark does not start; nothing has been read.
     """
     remote = "SPARK_REMOTE" in os.environ or "spark.remote" in settings
-    # spark-submit has started a JVM already and says where.
-    running = "PYSPARK_GATEWAY_PORT" in os.environ
+    # spark-submit has started a JVM already and says where; Databricks always has.
+    running = "PYSPARK_GATEWAY_PORT" in os.environ or "DATABRICKS_RUNTIME_VERSION" in os.environ
     if not (remote or running) and SparkSession.getActiveSession() is None:
         check_java()
     # Workers must run this very Python, whatever 'python3' is on the path.
