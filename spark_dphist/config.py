@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import inspect
+import math
 import re
 import tomllib
 from pathlib import Path
@@ -24,6 +25,7 @@ from spark_dphist.accounting.key_selection import KeySelection
 from spark_dphist.accounting.privacy_unit import PrivacyUnit
 from spark_dphist.config_faults import KEY_IS_NEVER_READ, fault_sentences, is_named_like_a_key
 from spark_dphist.errors import ConfigurationError, did_you_mean
+from spark_dphist.key_ranges import MAX_GROUPS, bin_labels, values_of
 from spark_dphist.mechanisms import Mechanism
 from spark_dphist.mechanisms.base import check_promise
 from spark_dphist.mechanisms.partition_selection import as_written
@@ -215,7 +217,8 @@ class InputSection(_Location):
 class ColumnValues(_Section):
     """The values of one column of a product; TOML has no null, so NULL is asked for by name.
 
-    A plain list stands for its values without NULL.
+    A plain list stands for its values without NULL. ``from`` and ``to`` with ``step`` or ``every``
+    stand for a range of integers or of dates (``key_ranges``).
     """
 
     values: list[KeyValue]
@@ -224,13 +227,16 @@ class ColumnValues(_Section):
     @model_validator(mode="before")
     @classmethod
     def _from_list(cls, given: Any) -> Any:
+        if isinstance(given, dict) and ("from" in given or "to" in given):
+            others = {name: value for name, value in given.items() if name != "include_null"}
+            return {"values": values_of(others), "include_null": given.get("include_null", False)}
         if isinstance(given, dict):
             return given
         if isinstance(given, list | tuple):
             return {"values": given}
         raise ValueError(
-            "expected a list of values, or a table with 'values' and 'include_null', "
-            f"got {given!r}. Write one value as a list too: [{given!r}]"
+            "expected a list of values, or a table with 'values' and 'include_null', or with "
+            f"'from' and 'to', got {given!r}. Write one value as a list too: [{given!r}]"
         )
 
     @model_validator(mode="after")
@@ -296,11 +302,112 @@ class KeySetSection(_Section):
         return self
 
 
+def _edges(given: Any) -> Any:
+    if isinstance(given, dict):
+        return values_of(given)
+    if not isinstance(given, list | tuple):
+        raise ValueError(
+            f"expected a list of edges, or a range with 'from' and 'to', got {given!r}"
+        )
+    return [_edge(value) for value in given]
+
+
+def _edge(value: Any) -> Any:
+    if isinstance(value, str):
+        try:
+            return decimal.Decimal(value)
+        except decimal.DecimalException:
+            raise ValueError(
+                f"an edge in quotes is a decimal, got {value!r}. Write dates without quotes"
+            ) from None
+    if type(value) in (int, float, datetime.date):
+        return value
+    raise ValueError(f"expected a number or a date as an edge, got {value!r}")
+
+
+class BinsSection(_Section):
+    """A group column of bins of a column of the input; see ``spark.bins.Bins``."""
+
+    column: Text
+    edges: Annotated[list[Any], BeforeValidator(_edges)]
+    labels: list[Text] | None = None
+
+    @model_validator(mode="after")
+    def _bins_make_sense(self) -> Self:
+        _ = self.all_labels
+        return self
+
+    @property
+    def all_labels(self) -> list[str]:
+        """The labels of all bins, in order."""
+        return bin_labels(self.edges, self.labels)
+
+
 class GroupsSection(_Section):
-    """What a group is: the columns, and the keys that are published (tuples in their order)."""
+    """What a group is: the columns, and the keys that are published (tuples in their order).
+
+    ``bins`` makes group columns; in a product one without values has all bins and NULL.
+    ``max_groups`` stops a key set that is larger than anybody meant.
+    """
 
     columns: list[Text] = Field(min_length=1)
     keys: KeySetSection
+    bins: dict[str, BinsSection] = {}
+    max_groups: Integer = Field(default=MAX_GROUPS, ge=1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bins_alone_need_no_keys(cls, given: Any) -> Any:
+        if isinstance(given, dict) and "keys" not in given and given.get("bins"):
+            binned, columns = given["bins"], given.get("columns")
+            if isinstance(columns, list) and all(name in binned for name in columns):
+                return {**given, "keys": {"product": {}}}
+        return given
+
+    @property
+    def product_values(self) -> dict[str, list[Any]] | None:
+        """The values of each column, None for NULL, if the key set is a product."""
+        if self.keys.product is None:
+            return None
+        bins = {name: [*section.all_labels, None] for name, section in self.bins.items()}
+        listed = {name: values.all_values for name, values in self.keys.product.items()}
+        return {name: listed.get(name, bins.get(name, [])) for name in self.columns}
+
+    @property
+    def declared_size(self) -> int | None:
+        """The number of groups as far as the configuration alone says, duplicates counted."""
+        product = self.product_values
+        if product is not None:
+            return math.prod(len(values) for values in product.values())
+        return None if self.keys.tuples is None else len(self.keys.tuples)
+
+    @model_validator(mode="after")
+    def _not_too_many(self) -> Self:
+        size = self.declared_size
+        if size is not None and size > self.max_groups:
+            raise ValueError(
+                f"the key set would have {size:,} groups, more than max_groups = "
+                f"{self.max_groups:,}. Declare fewer values, or the combinations that exist, as a "
+                "table; or raise 'max_groups'"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _bins_are_group_columns(self) -> Self:
+        for name, section in self.bins.items():
+            if name not in self.columns:
+                raise ValueError(
+                    f"bins has the column {name!r}, which is not one of 'columns'. "
+                    f"{did_you_mean(name, self.columns)}"
+                )
+            listed = (self.keys.product or {}).get(name)
+            for label in listed.values if listed else []:
+                if label not in section.all_labels:
+                    raise ValueError(
+                        f"keys.product.{name} has {label!r}, which is not the label of a bin. "
+                        f"{did_you_mean(label, section.all_labels)}"
+                    )
+        return self
 
     @model_validator(mode="after")
     def _keys_fit_columns(self) -> Self:
@@ -317,7 +424,7 @@ class GroupsSection(_Section):
                         f"{did_you_mean(name, columns)}"
                     )
             for name in columns:
-                if name not in declared:
+                if name not in declared and name not in self.bins:
                     raise ValueError(f"keys.product lacks the column {name!r}: declare its values")
         for position, row in enumerate(self.keys.tuples or [], start=1):
             if len(row) != len(columns):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from spark_dphist.config import (
     ColumnFilter,
@@ -13,6 +13,7 @@ from spark_dphist.config import (
 )
 from spark_dphist.errors import ConfigurationError
 from spark_dphist.request import ReleaseRequest, new_release_id
+from spark_dphist.spark.bins import Bins
 from spark_dphist.spark.failures import SPARK_ERRORS
 from spark_dphist.spark.key_set import KeySet
 from spark_dphist.spark.places import OutputTarget
@@ -43,7 +44,7 @@ def request_from(spark: SparkSession, configuration: ReleaseConfiguration) -> Re
     pinned = _read(spark, source, called, source.snapshot)
     conditions = [_condition(name, each) for name, each in source.where.items()]
     return ReleaseRequest(
-        records=select_records(pinned.records, conditions, called),
+        records=_binned(select_records(pinned.records, conditions, called), configuration.groups),
         input=source.counted,
         input_snapshot=pinned.snapshot,
         input_path=source.path,
@@ -67,6 +68,7 @@ def request_from(spark: SparkSession, configuration: ReleaseConfiguration) -> Re
         privacy_unit=configuration.privacy.privacy_unit,
         dataset=configuration.ledger.dataset if configuration.ledger else None,
         max_collected_groups=configuration.audit.max_collected_groups,
+        max_groups=configuration.groups.max_groups,
         delta_log=configuration.audit.delta_log,
     )
 
@@ -128,10 +130,16 @@ def _first_sentence(error: Exception) -> str:
     return str(error).split("\n", maxsplit=1)[0].split("SQLSTATE")[0].strip()
 
 
+def _binned(records: DataFrame, groups: GroupsSection) -> DataFrame:
+    for name, section in groups.bins.items():
+        records = Bins(section.column, section.edges, section.labels).add_to(records, name)
+    return records
+
+
 def _key_set(spark: SparkSession, groups: GroupsSection) -> KeySet:
-    section = groups.keys
-    if section.product is not None:
-        return KeySet.product({name: column.all_values for name, column in section.product.items()})
+    section, product = groups.keys, groups.product_values
+    if product is not None:
+        return KeySet.product(product)
     if section.tuples is not None:
         return KeySet.from_tuples(groups.columns, section.tuples)
     if section.select is not None:

@@ -23,7 +23,12 @@ from spark_dphist.delta_log import append_audit
 from spark_dphist.errors import ConfigurationError, ReleaseError, SparkDphistError
 from spark_dphist.optional import needing
 from spark_dphist.overview import MOST_IN_NOTEBOOK, shown_groups
-from spark_dphist.request import ReleaseRequest, check_request, refuse_existing
+from spark_dphist.request import (
+    ReleaseRequest,
+    check_request,
+    declared_groups,
+    refuse_existing,
+)
 from spark_dphist.spark.arrow_exchange import collect_arrow
 from spark_dphist.spark.bounding import bound_contributions, unit_field
 from spark_dphist.spark.confidential import confidential_frame
@@ -165,7 +170,7 @@ def run_release(
         return _hand_out(spark, request, fields, ledger, on_step)
     refuse_existing(spark, request, fields)
     check_executors(spark)
-    size = request.key_set.rows(spark, fields)
+    size = declared_groups(spark, request, fields)
     release_key = ReleaseKey.generate() if key is None else key
     noisy = _noisy_counts(spark, request, fields, release_key)
     if ledger is not None:

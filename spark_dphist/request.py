@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -18,10 +19,12 @@ from spark_dphist.accounting.policy import policy_cost, read_worst_case
 from spark_dphist.accounting.privacy_unit import PrivacyUnit
 from spark_dphist.delta_log import check_delta_log
 from spark_dphist.errors import ConfigurationError
+from spark_dphist.key_ranges import MAX_GROUPS
 from spark_dphist.mechanisms import Mechanism, Rounding
 from spark_dphist.spark.bounding import unit_field
 from spark_dphist.spark.failures import SPARK_ERRORS, condition_of
 from spark_dphist.spark.group_key import key_fields
+from spark_dphist.spark.key_origin import ConfidentialKeySetWarning, origin_warning
 from spark_dphist.spark.key_set import KeySet, LearntKeys
 from spark_dphist.spark.noise import published_fields
 from spark_dphist.spark.places import OutputTarget, check_places
@@ -79,6 +82,8 @@ class ReleaseRequest:
     max_collected_groups
         Up to how many groups the driver collects what was released, to write its audit; beyond,
         Spark writes it. docs/audit.md says how much memory that takes.
+    max_groups
+        More declared groups than that are taken for a mistake.
     delta_log
         A directory of Delta tables to which the audit is appended once it is published.
     """
@@ -105,6 +110,7 @@ class ReleaseRequest:
     privacy_unit: PrivacyUnit = field(default_factory=PrivacyUnit)
     dataset: str | None = None
     max_collected_groups: int = MAX_COLLECTED_GROUPS
+    max_groups: int = MAX_GROUPS
     delta_log: str | None = None
 
     @property
@@ -178,6 +184,9 @@ def check_request(spark: SparkSession, request: ReleaseRequest) -> list[T.Struct
     fields = key_fields(schema, request.columns, f"the input {request.input}")
     unit_field(schema, request.privacy_unit, f"the input {request.input}")
     request.key_set.to_spark(spark, fields)
+    origin = origin_warning(spark, request.key_set, request.records, request.columns)
+    if origin is not None:
+        warnings.warn(origin, ConfidentialKeySetWarning, stacklevel=3)
     _check_selection(spark, request, fields)
     public: dict[str, OutputTarget] = {
         "output": request.output,
@@ -191,6 +200,25 @@ def check_request(spark: SparkSession, request: ReleaseRequest) -> list[T.Struct
         public["key set"] = request.learnt_keys
     check_places(spark, public, request.confidential_audit, request.input_path, request.input_table)
     return fields
+
+
+def declared_groups(
+    spark: SparkSession, request: ReleaseRequest, fields: Sequence[T.StructField]
+) -> int:
+    """Return the number of declared groups, duplicates counted; may run a job on the key set.
+
+    Raises
+    ------
+    ConfigurationError
+        If there are none, or more than ``max_groups``.
+    """
+    size = request.key_set.rows(spark, fields)
+    if size > request.max_groups:
+        raise ConfigurationError(
+            f"the key set has {size:,} groups, more than max_groups = {request.max_groups:,}. "
+            "Check that it is the table that was meant, or raise 'max_groups'."
+        )
+    return size
 
 
 def refuse_existing(

@@ -142,6 +142,10 @@ class KeySet(ABC):
         """Return the number of groups, duplicates counted where counting without is dearer."""
         return self.size(spark, fields)
 
+    def stored(self, spark: SparkSession) -> DataFrame | None:
+        """Return the table that holds the groups, or None if they are not taken from a table."""
+        return None
+
 
 @dataclass(frozen=True)
 class _ListedKeys(KeySet):
@@ -209,7 +213,8 @@ class _TableKeys(KeySet):
     def rows(self, spark: SparkSession, fields: Sequence[T.StructField]) -> int:
         return self._keys(spark).rows(spark, fields)
 
-    def _keys(self, spark: SparkSession) -> KeySet:
+    def stored(self, spark: SparkSession) -> DataFrame:
+        """Return the table."""
         try:
             keys = spark.table(self.table)
             _ = keys.schema
@@ -218,12 +223,19 @@ class _TableKeys(KeySet):
                 f"the key set table {self.table!r} cannot be read ({condition_of(error)}). Check "
                 "its name and your permissions."
             ) from None
-        return KeySet.from_dataframe(keys)
+        return keys
+
+    def _keys(self, spark: SparkSession) -> KeySet:
+        return KeySet.from_dataframe(self.stored(spark))
 
 
 @dataclass(frozen=True)
 class _DataFrameKeys(KeySet):
     keys: DataFrame
+
+    def stored(self, spark: SparkSession) -> DataFrame:
+        """Return the DataFrame."""
+        return self.keys
 
     def to_spark(self, spark: SparkSession, fields: Sequence[T.StructField]) -> DataFrame:
         _check_names(self.keys.columns, fields)

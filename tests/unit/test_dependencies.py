@@ -18,7 +18,8 @@ LAYERS = {
     # dp_accounting is optional and imported where it is needed.
     "accounting": ({"errors", "mechanisms"}, {"numpy", "scipy", "sqlalchemy", "dp_accounting"}),
     "config_faults": ({"errors"}, {"pydantic"}),
-    "config": ({"errors", "mechanisms", "accounting", "config_faults"}, {"pydantic"}),
+    "key_ranges": ({"errors"}, set()),
+    "config": ({"errors", "mechanisms", "accounting", "config_faults", "key_ranges"}, {"pydantic"}),
     "weaknesses": (set(), set()),
     "shown": (set(), set()),
     "optional": ({"errors"}, set()),
@@ -66,7 +67,7 @@ LAYERS = {
         {"numpy", "pyarrow", "matplotlib", "jinja2", "markupsafe"},
     ),
     "spark": (
-        {"errors", "mechanisms", "accounting", "streams"},
+        {"errors", "key_ranges", "mechanisms", "accounting", "streams"},
         {"numpy", "pandas", "pyarrow", "pyspark", "py4j"},
     ),
 }
