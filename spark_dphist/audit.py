@@ -323,33 +323,60 @@ def audit_groups(released: pa.Table, mechanism: Mechanism, records_per_group: in
 
 
 def summarise(
-    group_digests: pa.ChunkedArray, row_digests: pa.ChunkedArray, rho: pa.ChunkedArray
+    group_digests: pa.ChunkedArray,
+    noisy_count: npt.NDArray[Any],
+    lower: npt.NDArray[Any],
+    upper: npt.NDArray[Any],
+    *,
+    rho: npt.NDArray[np.float64],
 ) -> AuditSummary:
     """Summarise released rows on the driver.
 
     Parameters
     ----------
-    group_digests, row_digests
-        32 bytes for each row: SHA-256 of its encoded key, and of that with its numbers.
+    group_digests
+        32 bytes for each row: SHA-256 of its encoded key.
+    noisy_count, lower, upper
+        As released, shape (rows,), int64 or float64.
     rho
-        Budgets at the released counts.
+        Budgets at the released counts, shape (rows,).
     """
-    groups, each = _as_bytes(group_digests), _as_bytes(row_digests)
-    # Byte strings of one length: numpy's order of them, which ignores trailing zeros, is theirs.
-    order = np.argsort(groups, kind="stable")
-    groups, each = groups[order], each[order]
-    values = rho.to_numpy()
-    first = groups.view(np.uint8).reshape(-1, 32)[:, :2].astype(np.int64)
-    bucket = first[:, 0] * 16 + first[:, 1] // 16
+    groups = as_digests(_concatenated(group_digests))
+    rows = row_bytes(groups, noisy_count, lower, upper)
+    order = _byte_order(groups)
+    groups, rows = groups[order], rows[order]
+    bucket = groups[:, 0].astype(np.int64) * 16 + groups[:, 1] // 16
     starts = np.flatnonzero(np.diff(bucket, prepend=-1))
+    repeated = np.sum(np.all(groups[1:] == groups[:-1], axis=1))
     return AuditSummary(
-        rows=groups.size,
-        groups=groups.size - int(np.sum(groups[1:] == groups[:-1])),
+        rows=len(groups),
+        groups=len(groups) - int(repeated),
         key_set_digest=combined_digest(_hashed(part) for part in np.split(groups, starts)[1:]),
-        counts_digest=combined_digest(_hashed(part) for part in np.split(each, starts)[1:]),
-        least_rho_at_noisy_count=float(np.min(values, initial=np.inf)),
-        greatest_rho_at_noisy_count=float(np.max(values, initial=0.0)),
+        counts_digest=combined_digest(_hashed(part) for part in np.split(rows, starts)[1:]),
+        least_rho_at_noisy_count=float(np.min(rho, initial=np.inf)),
+        greatest_rho_at_noisy_count=float(np.max(rho, initial=0.0)),
     )
+
+
+def row_bytes(
+    groups: npt.NDArray[np.uint8],
+    noisy_count: npt.NDArray[Any],
+    lower: npt.NDArray[Any],
+    upper: npt.NDArray[Any],
+) -> npt.NDArray[np.uint8]:
+    """Return what ``counts_digest`` hashes of each row, shape (rows, 56), uint8.
+
+    The group's digest, then the three numbers in 8 bytes each, most significant byte first: int64
+    in two's complement or float64 in IEEE 754.
+    """
+    numbers = np.stack([noisy_count, lower, upper], axis=1)
+    packed = numbers.astype(numbers.dtype.newbyteorder(">")).view(np.uint8)
+    return np.concatenate([groups, packed], axis=1)
+
+
+def as_digests(joined: bytes | memoryview) -> npt.NDArray[np.uint8]:
+    """Return joined digests of 32 bytes each as an array of shape (rows, 32), uint8."""
+    return np.frombuffer(joined, dtype=np.uint8).reshape(-1, 32)
 
 
 def combined_digest(buckets: Iterable[bytes]) -> str:
@@ -365,14 +392,24 @@ def combined_digest(buckets: Iterable[bytes]) -> str:
     return hashlib.sha256(b"".join(buckets)).hexdigest()
 
 
-def _as_bytes(digests: pa.ChunkedArray) -> npt.NDArray[np.bytes_]:
+def _concatenated(digests: pa.ChunkedArray) -> memoryview:
     # Through a buffer: as Python objects, millions of digests would take three times the memory.
     fixed = pa.concat_arrays(digests.cast(pa.binary(32)).chunks or [pa.array([], pa.binary(32))])
-    return np.frombuffer(fixed.buffers()[1] or b"", dtype="S32", count=len(fixed))
+    return memoryview(fixed.buffers()[1] or b"")[: 32 * len(fixed)]
 
 
-def _hashed(digests: npt.NDArray[np.bytes_]) -> bytes:
-    return hashlib.sha256(digests.tobytes()).digest()
+def _byte_order(digests: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
+    """Return the order of the digests as byte strings."""
+    words = np.ascontiguousarray(digests).view(">u8").astype(np.uint64)
+    order = np.argsort(words[:, 0], kind="stable")
+    # That decides but for equal groups, or once in 2**60 releases.
+    if np.any(words[order[1:], 0] == words[order[:-1], 0]):
+        order = np.lexsort(words.T[::-1])
+    return order
+
+
+def _hashed(rows: npt.NDArray[np.uint8]) -> bytes:
+    return hashlib.sha256(rows.tobytes()).digest()
 
 
 def selection_json(selection: KeySelection | None) -> str | None:

@@ -24,10 +24,12 @@ from spark_dphist.audit import (
     AuditHeader,
     AuditSummary,
     PublicAudit,
+    as_digests,
     audit_columns,
     audit_groups,
     combined_digest,
     parameters_json,
+    row_bytes,
     selection_json,
     summarise,
     versions_json,
@@ -39,6 +41,8 @@ from spark_dphist.spark.arrow_exchange import collect_arrow
 from spark_dphist.spark.group_key import PUBLISHED_COLUMNS, RESERVED_PREFIX, group_digest, quoted
 from spark_dphist.spark.ordering import ordered_by_key
 
+# What the JVM of a driver with Spark's default of 1 GB hands over in one piece.
+_COLLECTED_AT_ONCE = 1_000_000
 _GROUP = RESERVED_PREFIX + "group"
 _ROW = RESERVED_PREFIX + "row"
 _PAIRS = RESERVED_PREFIX + "pairs"
@@ -74,15 +78,16 @@ def stage_audit(
     stored = request.output.read_staged(spark, request.released_schema(fields))
     mechanism, records = request.mechanism, request.privacy_unit.records_per_group
     groups = None
-    digested = _with_digests(stored, fields)
-    collected = _collected(digested) if size <= request.max_collected_groups else None
+    digested = stored.select("*", group_digest(fields).alias(_GROUP))
+    collected = _collected(digested, fields, size) if size <= request.max_collected_groups else None
     if collected is not None:
-        groups = audit_groups(collected.drop_columns([_GROUP, _ROW]), mechanism, records)
-        summary = summarise(collected[_GROUP], collected[_ROW], groups[AUDIT_COLUMNS[0]])
+        groups = audit_groups(collected.drop_columns([_GROUP]), mechanism, records)
+        numbers = [groups[name].to_numpy() for name in PUBLISHED_COLUMNS]
+        summary = summarise(collected[_GROUP], *numbers, rho=groups[AUDIT_COLUMNS[0]].to_numpy())
         request.audit_groups.stage_arrow(spark, groups)
     else:
         audited = _with_audit_columns(stored, mechanism, records)
-        request.audit_groups.stage(ordered_by_key(audited, fields, request.files))
+        request.audit_groups.stage(ordered_by_key(audited, fields, request.file_count(size)))
         summary = _summarised_by_spark(request.audit_groups.read_staged(spark), fields)
     # The exact size of a key set is only counted where duplicates may be behind a difference.
     declared = size if summary.groups == size else request.key_set.size(spark, fields)
@@ -96,10 +101,16 @@ def stage_audit(
     return PublicAudit(header, groups)
 
 
-def _collected(stored: DataFrame) -> pa.Table | None:
-    """Collect what was stored, or return None if it is too much for the driver."""
+def _collected(frame: DataFrame, fields: Sequence[T.StructField], size: int) -> pa.Table | None:
+    """Collect a stored table, or return None if it is too much for the driver.
+
+    Large ones come in slices by key, as the driver's JVM holds a whole one before it hands it over.
+    """
+    slices = max(-(-size // _COLLECTED_AT_ONCE), 1)
+    part = F.pmod(F.xxhash64(*[quoted(field.name) for field in fields]), F.lit(slices))
+    frames = [frame] if slices == 1 else [frame.where(part == each) for each in range(slices)]
     try:
-        return collect_arrow(stored)
+        return pa.concat_tables(collect_arrow(each) for each in frames)
     except Exception:
         # spark.driver.maxResultSize or the driver's memory. The release is charged and stored, so
         # that it is not given up for that; if reading fails, it fails on the other way too.
@@ -120,6 +131,12 @@ def _check_keys_are_kept(
             "keys as they were declared. Use 'parquet', without shortened timestamps "
             "(spark.sql.parquet.outputTimestampType), and convert what was published."
         )
+
+
+def audit_schema(request: ReleaseRequest, fields: Sequence[T.StructField]) -> T.StructType:
+    """Return the schema of the audit of the groups."""
+    numbers = [T.StructField(name, T.DoubleType()) for name in AUDIT_COLUMNS]
+    return T.StructType([*request.released_schema(fields).fields, *numbers])
 
 
 def stored_audit(
@@ -169,21 +186,8 @@ def stored_audit(
         )
     if header.key_set_size > request.max_collected_groups:
         return PublicAudit(header, None)
-    return PublicAudit(header, _collected(request.audit_groups.read_current(spark)))
-
-
-def _with_digests(frame: DataFrame, fields: Sequence[T.StructField]) -> DataFrame:
-    group = group_digest(fields)
-    numbers = [_exact_text(frame, name) for name in PUBLISHED_COLUMNS if name in frame.columns]
-    row = F.unhex(F.sha2(F.concat_ws("|", F.hex(group), *numbers).cast("binary"), 256))
-    return frame.select("*", group.alias(_GROUP), row.alias(_ROW))
-
-
-def _exact_text(frame: DataFrame, name: str) -> Column:
-    """Return a number as text that depends on its bits alone, not on the Java version."""
-    if isinstance(frame.schema[name].dataType, T.DoubleType):
-        return F.format_string("%a", F.col(name))
-    return F.col(name).cast("string")
+    stored = request.audit_groups.read_current(spark, audit_schema(request, fields))
+    return PublicAudit(header, _collected(stored, fields, header.key_set_size))
 
 
 def _with_audit_columns(stored: DataFrame, mechanism: Mechanism, records: int) -> DataFrame:
@@ -209,12 +213,32 @@ def _with_audit_columns(stored: DataFrame, mechanism: Mechanism, records: int) -
     )
 
 
+def _row_bytes(*columns: Column | str) -> Column:
+    def pack(
+        group: pd.Series[Any],
+        noisy_count: pd.Series[Any],
+        lower: pd.Series[Any],
+        upper: pd.Series[Any],
+    ) -> pd.Series[Any]:
+        rows = row_bytes(
+            as_digests(b"".join(group)), *(each.to_numpy() for each in (noisy_count, lower, upper))
+        )
+        return pd.Series([row.tobytes() for row in rows])
+
+    pack.__annotations__ = dict.fromkeys(
+        ("group", "noisy_count", "lower", "upper", "return"), pd.Series
+    )
+    return pandas_udf(pack, T.BinaryType())(*columns)  # type: ignore[call-overload,no-any-return]
+
+
 def _summarised_by_spark(frame: DataFrame, fields: Sequence[T.StructField]) -> AuditSummary:
     """Do what ``summarise`` does without collecting rows; what the frame lacks stays out."""
     rho = F.col(AUDIT_COLUMNS[0]) if AUDIT_COLUMNS[0] in frame.columns else F.lit(0.0)
+    group, counted = group_digest(fields), PUBLISHED_COLUMNS[0] in frame.columns
+    row = _row_bytes(group, *PUBLISHED_COLUMNS) if counted else group
     pair = F.struct(F.hex(_GROUP).alias("group"), F.hex(_ROW).alias("row"))
     buckets = (
-        _with_digests(frame, fields)
+        frame.select("*", group.alias(_GROUP), row.alias(_ROW))
         .groupBy(F.substring(F.hex(_GROUP), 1, 3).alias("bucket"))
         .agg(
             F.sort_array(F.collect_list(pair)).alias(_PAIRS),

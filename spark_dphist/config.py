@@ -525,7 +525,7 @@ class LedgerSection(_Section):
 class OutputSection(_Location):
     """Where the noisy counts go."""
 
-    files: Integer = Field(default=1, ge=1, le=10_000)
+    files: Integer | None = Field(default=None, ge=1, le=10_000)
     rounding: Literal["nearest", "none"] = "nearest"
     confidence: Number = Field(default=0.95, gt=0, lt=1)
     mode: Literal["error", "overwrite"] = "error"

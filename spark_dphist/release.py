@@ -18,7 +18,7 @@ from pyspark.sql import types as T
 from spark_dphist import notebook
 from spark_dphist.accounting.ledger import Ledger, LedgerError, ReleaseConflictError
 from spark_dphist.audit import PublicAudit, pandas_of
-from spark_dphist.audit_stage import stage_audit, stored_audit
+from spark_dphist.audit_stage import audit_schema, stage_audit, stored_audit
 from spark_dphist.delta_log import append_audit
 from spark_dphist.errors import ConfigurationError, ReleaseError, SparkDphistError
 from spark_dphist.optional import needing
@@ -39,7 +39,7 @@ from spark_dphist.spark.group_key import PUBLISHED_COLUMNS, quoted
 from spark_dphist.spark.key_selection import select_keys
 from spark_dphist.spark.key_set import LearntKeys
 from spark_dphist.spark.noise import add_noise
-from spark_dphist.spark.ordering import ordered_by_key
+from spark_dphist.spark.ordering import ordered_by_key, sorted_within
 from spark_dphist.spark.storage import normalised_path
 from spark_dphist.spark.unlogged import unlogged
 from spark_dphist.streams import ReleaseKey
@@ -172,7 +172,7 @@ def run_release(
     check_executors(spark)
     size = declared_groups(spark, request, fields)
     release_key = ReleaseKey.generate() if key is None else key
-    noisy = _noisy_counts(spark, request, fields, release_key)
+    noisy = _noisy_counts(spark, request, fields, release_key, request.file_count(size))
     if ledger is not None:
         for left in ledger.half_done(_dataset(request)):
             on_step(f"release {left.release_id!r} is half done: running, or dead and still charged")
@@ -185,10 +185,10 @@ def run_release(
             on_step("learning the key set")
             request = _learn_keys(spark, request, fields, release_key)
             size = request.key_set.rows(spark, fields)
-            noisy = _noisy_counts(spark, request, fields, release_key)
+            noisy = _noisy_counts(spark, request, fields, release_key, request.file_count(size))
         on_step(f"counting up to {size:,} groups and adding noise")
         with unlogged():
-            _stage_counts(spark, request, fields, noisy)
+            _stage_counts(spark, request, fields, noisy, request.file_count(size))
         on_step("reading the stored release back and auditing it")
         audit = stage_audit(spark, request, fields, size, fixed_key=release_key.is_fixed)
         for target in request.targets:
@@ -334,7 +334,7 @@ def _released(
     return Release(
         request.release_id,
         request.output.read(spark, request.released_schema(fields)),
-        request.audit_groups.read(spark),
+        request.audit_groups.read(spark, audit_schema(request, fields)),
         audit,
     )
 
@@ -378,7 +378,7 @@ def _learn_keys(
     if request.learnt_keys is not None:
         with unlogged():
             selected = _selected_keys(request, fields, key)
-            request.learnt_keys.stage(ordered_by_key(selected, fields, request.files))
+            request.learnt_keys.stage(ordered_by_key(selected, fields, request.files or 1))
     return _with_stored_keys(spark, request, fields)
 
 
@@ -405,6 +405,7 @@ def _noisy_counts(
     request: ReleaseRequest,
     fields: Sequence[T.StructField],
     key: ReleaseKey,
+    files: int,
 ) -> DataFrame:
     """Plan the release; what Spark cannot plan is refused before anything is charged or read."""
     records, unit = request.records, request.privacy_unit
@@ -414,7 +415,7 @@ def _noisy_counts(
             if identifier is not None:
                 records = bound_contributions(records, fields, unit, identifier, key)
             noisy = add_noise(
-                count_groups(records, request.key_set.to_spark(spark, fields), fields),
+                count_groups(records, request.key_set.to_spark(spark, fields), fields, files),
                 fields,
                 request.mechanism,
                 key,
@@ -440,13 +441,17 @@ def _stage_counts(
     request: ReleaseRequest,
     fields: Sequence[T.StructField],
     noisy: DataFrame,
+    files: int,
 ) -> None:
-    if request.confidential_audit is not None:
-        # One evaluation only: the public output is taken from what the confidential audit stored.
-        records = request.privacy_unit.records_per_group
-        secret = confidential_frame(noisy, fields, request.mechanism, records)
-        request.confidential_audit.stage(secret)
-        noisy = request.confidential_audit.read_staged(spark)
     columns = [quoted(each.name) for each in fields]
-    published = noisy.select(*columns, *PUBLISHED_COLUMNS)
-    request.output.stage(ordered_by_key(published, fields, request.files))
+    if request.confidential_audit is None:
+        request.output.stage(sorted_within(noisy.select(*columns, *PUBLISHED_COLUMNS), fields))
+        return
+    # One evaluation only: the public output is taken from what the confidential audit stored.
+    records = request.privacy_unit.records_per_group
+    secret = confidential_frame(noisy, fields, request.mechanism, records)
+    request.confidential_audit.stage(sorted_within(secret, fields))
+    published = request.confidential_audit.read_staged(spark)
+    request.output.stage(
+        ordered_by_key(published.select(*columns, *PUBLISHED_COLUMNS), fields, files)
+    )

@@ -33,6 +33,8 @@ from spark_dphist.spark.storage import PathTarget, TableTarget, normalised_path
 _RELEASE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 # What a driver with Spark's default of 1 GB holds; docs/audit.md has the measurement.
 MAX_COLLECTED_GROUPS = 1_000_000
+# A file of this many groups has some megabytes, and is written in about a second.
+GROUPS_PER_FILE = 500_000
 # Formats that can write every group key; what others cannot write is found out beforehand.
 FULL_FORMATS = ("parquet", "orc", "delta", "iceberg")
 _TIMESTAMP_FORMAT = "spark.sql.parquet.outputTimestampType"
@@ -72,7 +74,8 @@ class ReleaseRequest:
     confidential_audit
         Where true counts and realised budgets go, if anywhere.
     files
-        How many files the output has, whatever the data.
+        How many files the output has, whatever the data; by default one for each
+        ``GROUPS_PER_FILE`` declared groups.
     rounding, confidence, delta
         What is published and how budgets are read.
     privacy_unit
@@ -101,7 +104,7 @@ class ReleaseRequest:
     audit_groups: OutputTarget
     audit_header: OutputTarget
     confidential_audit: PathTarget | None = None
-    files: int = 1
+    files: int | None = None
     rounding: Rounding = "nearest"
     confidence: float = 0.95
     delta: float = 1e-6
@@ -129,6 +132,10 @@ class ReleaseRequest:
     def learnt_keys(self) -> OutputTarget | None:
         """Where a learnt key set is stored and published: beside the counts."""
         return None if self.selection is None else self.output.beside("_key_set")
+
+    def file_count(self, declared: int) -> int:
+        """Return how many files the tables of so many declared groups have."""
+        return self.files or max(-(-declared // GROUPS_PER_FILE), 1)
 
     def released_schema(self, fields: Sequence[T.StructField]) -> T.StructType:
         """Return the schema of what is published: the group columns and the numbers."""
@@ -277,7 +284,8 @@ def _check_selection(
 
 def _check_parameters(request: ReleaseRequest) -> None:
     faults = {
-        "files": not (isinstance(request.files, int) and 1 <= request.files <= 10_000)
+        "files": request.files is not None
+        and not (isinstance(request.files, int) and 1 <= request.files <= 10_000)
         and "an integer from 1 to 10,000",
         "confidence": not 0 < request.confidence < 1 and "a number between 0 and 1",
         "delta": not 0 < request.delta < 1 and "a number between 0 and 1",

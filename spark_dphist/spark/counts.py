@@ -1,4 +1,4 @@
-"""The count stage: how many records each declared group has, in one shuffle."""
+"""The count stage: how many records each declared group has, in one shuffle of the records."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from pyspark.sql import types as T
 from spark_dphist.spark.group_key import RESERVED_PREFIX, quoted
 
 TRUE_COUNT = RESERVED_PREFIX + "true_count"
-_WEIGHT = RESERVED_PREFIX + "weight"
 _DECLARED = RESERVED_PREFIX + "declared"
 
 
-def count_groups(records: DataFrame, keys: DataFrame, fields: Sequence[T.StructField]) -> DataFrame:
+def count_groups(
+    records: DataFrame, keys: DataFrame, fields: Sequence[T.StructField], partitions: int
+) -> DataFrame:
     """Count the records of every declared group; the result is confidential.
 
     Parameters
@@ -26,31 +27,36 @@ def count_groups(records: DataFrame, keys: DataFrame, fields: Sequence[T.StructF
         The key set, with exactly the group columns; duplicates are harmless.
     fields
         The group columns.
+    partitions
+        How many partitions the result has, whatever the data.
 
     Returns
     -------
     DataFrame
         The group columns and ``TRUE_COUNT`` (bigint, never NULL): one row for each distinct key of
-        the key set, 0 for groups without records. NULL is a key of its own.
+        the key set, 0 for groups without records. NULL is a key of its own. Which partition a group
+        is in depends on its key alone.
 
     Notes
     -----
-    Records (weight 1) and keys (weight 0) are grouped together, so that one shuffle does what a
-    grouping and a join would do in two, and NULL needs no special care.
+    The records go through one shuffle. Their counts and the declared keys (of count 0) then meet in
+    the shuffle that makes the partitions, and are added up there: it does what a join would, NULL
+    needs no special care, and no group is moved once more to be stored.
     """
     names = [field.name for field in fields]
     columns = [quoted(name) for name in names]
-    weighted = records.select(
-        *columns, F.lit(1).cast("bigint").alias(_WEIGHT), F.lit(False).alias(_DECLARED)
-    )
+    counted = records.groupBy(*columns).agg(F.count(F.lit(1)).alias(TRUE_COUNT))
     declared = keys.select(
-        *columns, F.lit(0).cast("bigint").alias(_WEIGHT), F.lit(True).alias(_DECLARED)
+        *columns, F.lit(0).cast("bigint").alias(TRUE_COUNT), F.lit(True).alias(_DECLARED)
+    )
+    together = counted.withColumn(_DECLARED, F.lit(False)).union(declared)
+    split = (
+        together.repartition(1) if partitions == 1 else together.repartition(partitions, *columns)
     )
     return (
-        weighted.union(declared)
-        .groupBy(*columns)
+        split.groupBy(*columns)
         .agg(
-            F.coalesce(F.sum(_WEIGHT), F.lit(0)).alias(TRUE_COUNT),
+            F.coalesce(F.sum(TRUE_COUNT), F.lit(0)).alias(TRUE_COUNT),
             F.max(_DECLARED).alias(_DECLARED),
         )
         .where(F.col(_DECLARED))

@@ -21,4 +21,9 @@ def ordered_by_key(frame: DataFrame, fields: Sequence[T.StructField], files: int
     columns = [quoted(field.name) for field in fields]
     # By a hash of the columns: Spark takes partitioning by the columns for done by the count.
     split = frame.repartition(1) if files == 1 else frame.repartition(files, F.xxhash64(*columns))
-    return split.sortWithinPartitions(*columns)
+    return sorted_within(split, fields)
+
+
+def sorted_within(frame: DataFrame, fields: Sequence[T.StructField]) -> DataFrame:
+    """Order each partition by key, NULL first."""
+    return frame.sortWithinPartitions(*[quoted(field.name) for field in fields])

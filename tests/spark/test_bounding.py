@@ -109,7 +109,7 @@ def test_neighbouring_data_sets_differ_by_what_the_unit_was_promised(spark):
     def counts(listed, unit):
         frame = spark.createDataFrame(listed, schema)
         fields = [frame.schema[name] for name in ("data_set", "place")]
-        counted = count_groups(bounded(frame, ["data_set", "place"], unit), groups, fields)
+        counted = count_groups(bounded(frame, ["data_set", "place"], unit), groups, fields, 1)
         return {(row[0], row[1]): row[TRUE_COUNT] for row in counted.collect()}
 
     for unit in (unit_of(1), unit_of(3), unit_of(2, distinct=True)):

@@ -37,7 +37,7 @@ def records_of(spark: SparkSession) -> DataFrame:
 def counted(
     spark: SparkSession, records: DataFrame, keys: KeySet, fields: Sequence[T.StructField]
 ) -> dict[Any, int]:
-    rows = count_groups(records, keys.to_spark(spark, fields), fields).collect()
+    rows = count_groups(records, keys.to_spark(spark, fields), fields, 1).collect()
     counts = {tuple(row)[:-1]: row[TRUE_COUNT] for row in rows}
     assert len(counts) == len(rows)
     return counts
@@ -118,18 +118,40 @@ def stored_records(spark: SparkSession, tmp_path: Path) -> DataFrame:
 
 def test_only_the_group_columns_are_read(spark: SparkSession, stored_records: DataFrame) -> None:
     keys = KeySet.from_tuples(["carrier"], [("AA",)]).to_spark(spark, [CARRIER])
-    plan = explained(count_groups(stored_records, keys, [CARRIER]))
+    plan = explained(count_groups(stored_records, keys, [CARRIER], 1))
     assert re.findall(r"ReadSchema: (\S+)", plan) == ["struct<carrier:string>"]
 
 
 @pytest.mark.parametrize("adaptive", ["true", "false"])
-def test_the_count_takes_exactly_one_shuffle(
-    spark: SparkSession, settings: Any, stored_records: DataFrame, adaptive: str
+@pytest.mark.parametrize("partitions", [1, 3, 4])
+def test_the_records_take_exactly_one_shuffle_and_the_counts_one_into_their_partitions(
+    spark: SparkSession, settings: Any, stored_records: DataFrame, adaptive: str, partitions: int
 ) -> None:
     keys = KeySet.product({"carrier": ["AA"], "month": [1, 2]})
-    with settings({"spark.sql.adaptive.enabled": adaptive}):
-        plan = explained(count_groups(stored_records, keys.to_spark(spark, FIELDS), FIELDS))
+    shuffles = {"spark.sql.adaptive.enabled": adaptive, "spark.sql.shuffle.partitions": "4"}
+    with settings(shuffles):
+        counts = count_groups(stored_records, keys.to_spark(spark, FIELDS), FIELDS, partitions)
+        plan = explained(counts)
     tree = plan.split("\n\n")[0]
-    assert len(re.findall(r"[^a-zA-Z]Exchange", tree)) == 1
-    assert plan.count("hashpartitioning(") == 1
+    assert len(re.findall(r"[^a-zA-Z]Exchange", tree)) == 2
+    assert plan.count("ENSURE_REQUIREMENTS") == plan.count("REPARTITION_BY_NUM") == 1
     assert "Join" not in tree.replace("BroadcastNestedLoopJoin", "")
+
+
+@pytest.mark.parametrize("partitions", [1, 3, 4])
+def test_the_number_of_partitions_is_the_one_asked_for_whatever_the_key_set_comes_from(
+    spark: SparkSession, settings: Any, partitions: int
+) -> None:
+    with settings({"spark.sql.shuffle.partitions": "4"}):
+        # Keys that are partitioned as the counts are, so that Spark could leave out the shuffle.
+        keys = spark.range(50).select(F.col("id").alias("number")).distinct()
+        records = spark.range(90).select((F.col("id") % 7).alias("number"))
+        fields = [T.StructField("number", T.LongType())]
+        counts = count_groups(records, keys, fields, partitions)
+        placed = counts.select("number", F.spark_partition_id().alias("place")).collect()
+        assert len(placed) == 50
+        again = count_groups(records.limit(0), keys.repartition(9), fields, partitions)
+        assert sorted(again.select("number", F.spark_partition_id().alias("place")).collect()) == (
+            sorted(placed)
+        )
+        assert {row.place for row in placed} == set(range(partitions))

@@ -87,7 +87,7 @@ def test_settings_of_the_session_do_not_change_the_noise(
     records = records.where("n > 0").drop("n")
     keys = KeySet.product({"group": range(GROUPS)})
     with settings(values):
-        counts = count_groups(records, keys.to_spark(spark, FIELDS), FIELDS)
+        counts = count_groups(records, keys.to_spark(spark, FIELDS), FIELDS, 1)
         assert noisy_rows(counts) == reference
 
 

@@ -82,7 +82,7 @@ def test_the_key_is_shown_by_neither_repr_nor_str() -> None:
 
 
 def test_the_key_is_in_no_plan(spark: SparkSession) -> None:
-    counts = count_groups(confidential_records(spark), KEYS.to_spark(spark, FIELDS), FIELDS)
+    counts = count_groups(confidential_records(spark), KEYS.to_spark(spark, FIELDS), FIELDS, 1)
     noisy = add_noise(counts, FIELDS, MECHANISM, KEY)
     for mode in ("simple", "extended", "codegen", "cost", "formatted"):
         assert not found_in(explained(noisy, mode).encode())

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import struct
 
 import numpy as np
 import pandas as pd
@@ -190,24 +191,21 @@ def test_integer_keys_with_nulls_stay_integers_in_pandas(arrow, pandas):
     assert int(frame["key"][1]) == largest
 
 
-def digests(*rows):
-    return pa.chunked_array([pa.array([bytes(row) for row in rows], pa.binary())])
-
-
 def digest_of(bucket, *, last):
     """A digest whose first 12 bits are the bucket."""
     return (bucket << 244 | last).to_bytes(32, "big")
 
 
 def summary(*rows, rho=None):
-    """Summary of rows given as (group digest, row digest)."""
-    budgets = pa.chunked_array([pa.array(rho or [0.5] * len(rows), pa.float64())])
-    groups, each = ([row[part] for row in rows] for part in (0, 1))
-    return summarise(digests(*groups), digests(*each), budgets)
+    """Summary of rows given as (group digest, three released numbers)."""
+    digests = pa.chunked_array([pa.array([row[0] for row in rows], pa.binary())])
+    kind = np.float64 if rows and isinstance(rows[0][1][0], float) else np.int64
+    numbers = np.array([row[1] for row in rows], dtype=kind).reshape(-1, 3).T
+    return summarise(digests, *numbers, rho=np.array(rho or [0.5] * len(rows)))
 
 
 ROWS = [
-    (digest_of(bucket, last=number), bytes([number]) * 32)
+    (digest_of(bucket, last=number), (number - 3, -number, 2**62 + number))
     for number, bucket in enumerate([5, 0, 5, 4095, 16, 5])
 ]
 
@@ -217,20 +215,25 @@ def test_the_digests_do_not_depend_on_the_order_but_on_the_rows():
     assert summary(*ROWS[::-1]) == made
     other_group = [(digest_of(5, last=99), ROWS[0][1]), *ROWS[1:]]
     assert summary(*other_group).key_set_digest != made.key_set_digest
-    other_number = [(ROWS[0][0], b"\x77" * 32), *ROWS[1:]]
-    assert summary(*other_number).key_set_digest == made.key_set_digest
-    assert summary(*other_number).counts_digest != made.counts_digest
+    for position in range(3):
+        numbers = list(ROWS[0][1])
+        numbers[position] += 1
+        other_number = [(ROWS[0][0], tuple(numbers)), *ROWS[1:]]
+        assert summary(*other_number).key_set_digest == made.key_set_digest
+        assert summary(*other_number).counts_digest != made.counts_digest
     exchanged = [(ROWS[0][0], ROWS[2][1]), ROWS[1], (ROWS[2][0], ROWS[0][1]), *ROWS[3:]]
     assert summary(*exchanged).counts_digest != made.counts_digest
 
 
-def test_the_digest_is_the_hash_of_the_hashes_of_4096_buckets():
-    ordered = sorted(ROWS)
+@pytest.mark.parametrize(("number", "layout"), [(int, ">3q"), (float, ">3d")])
+def test_the_digest_is_the_hash_of_the_hashes_of_4096_buckets(number, layout):
+    rows = [(group, tuple(map(number, numbers))) for group, numbers in ROWS]
     buckets = {}
-    for group, row in ordered:
-        buckets.setdefault(int.from_bytes(group[:2], "big") >> 4, []).append((group, row))
+    for group, numbers in sorted(rows):
+        packed = (group, group + struct.pack(layout, *numbers))
+        buckets.setdefault(int.from_bytes(group[:2], "big") >> 4, []).append(packed)
     assert list(buckets) == [0, 5, 16, 4095]
-    for part, made in ((0, summary(*ROWS).key_set_digest), (1, summary(*ROWS).counts_digest)):
+    for part, made in ((0, summary(*rows).key_set_digest), (1, summary(*rows).counts_digest)):
         hashed = [
             hashlib.sha256(b"".join(pair[part] for pair in pairs)).digest()
             for pairs in buckets.values()
@@ -238,10 +241,18 @@ def test_the_digest_is_the_hash_of_the_hashes_of_4096_buckets():
         assert made == hashlib.sha256(b"".join(hashed)).hexdigest()
 
 
-def test_digests_that_end_in_zeros_stay_apart():
-    rows = [(b"\x01" + bytes(31), bytes(32)), (b"\x01" + bytes(30) + b"\x01", bytes(32))]
-    assert summary(*rows).groups == 2
+@pytest.mark.parametrize("shared_bytes", [7, 8, 20, 31])
+def test_digests_are_ordered_as_byte_strings_wherever_they_differ(shared_bytes):
+    start = b"\x01" * shared_bytes
+    rows = [
+        (start + bytes([last]) + bytes(31 - shared_bytes), (last, 0, 0))
+        for last in (200, 0, 7, 255)
+    ]
+    assert summary(*rows).groups == 4
     assert summary(*rows) == summary(*rows[::-1])
+    ordered = b"".join(group for group, _ in sorted(rows))
+    digest = hashlib.sha256(hashlib.sha256(ordered).digest()).hexdigest()
+    assert summary(*rows).key_set_digest == digest
 
 
 def test_the_summary_has_the_least_and_the_greatest_budget():
