@@ -6,10 +6,12 @@ wrong, 3 the budget does not allow it.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+import warnings
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -185,20 +187,26 @@ def run(
     # Here, not at the top: plan and --help must not wait for pyspark.
     from spark_dphist.from_config import request_from
     from spark_dphist.release import run_release
-    from spark_dphist.request import check_request, refuse_existing
+    from spark_dphist.request import check_request, declared_groups, refuse_existing
     from spark_dphist.session import open_session
     from spark_dphist.spark.arrow_exchange import collect_arrow
 
-    with Console(stderr=True).status("starting Spark") as status:
+    with _echoed_warnings(planned), Console(stderr=True).status("starting Spark") as status:
         spark = open_session(configuration.spark.settings)
         request = request_from(spark, configuration)
         if dry_run:
-            refuse_existing(spark, request, check_request(spark, request))
+            fields = check_request(spark, request)
+            refuse_existing(spark, request, fields)
+            size = declared_groups(spark, request, fields)
             status.stop()
             Console().print(plan_view(planned))
+            if planned.selection is None:
+                typer.echo(f"The key set has {size:,} groups.")
             if request.input_snapshot is not None:
                 typer.echo(f"Input snapshot: {request.input_snapshot}")
-            typer.echo("Dry run: everything was checked, no job was run, nothing was written.")
+            typer.echo(
+                "Dry run: everything was checked, no job was run on the data, nothing was written."
+            )
             return
         with _ledger(configuration.ledger) as ledger:
             release = run_release(spark, request, ledger=ledger, on_step=status.update)
@@ -216,6 +224,22 @@ def run(
         if groups is None:
             groups = collect_arrow(release.counts.limit(show))
         typer.echo("\n" + released_rows(groups, show))
+
+
+@contextmanager
+def _echoed_warnings(planned: Plan) -> Iterator[None]:
+    """Print this package's warnings as sentences, unless the plan has said as much."""
+
+    def show(message: Warning | str, category: type[Warning], *details: Any, **more: Any) -> None:
+        if not category.__module__.startswith("spark_dphist"):
+            before(message, category, *details, **more)
+        elif not any(str(message).split("(")[0] in said for said in planned.warnings):
+            typer.echo(f"Warning: {message}", err=True)
+
+    with warnings.catch_warnings():
+        before = warnings.showwarning
+        warnings.showwarning = show
+        yield
 
 
 def _ledger(section: LedgerSection | None) -> AbstractContextManager[Ledger | None]:

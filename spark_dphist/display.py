@@ -106,6 +106,10 @@ def _head(plan: Plan) -> Iterator[Text]:
     )
     yield Text(f"Input: {plan.input}")
     yield Text(f"Privacy unit: {plan.privacy_unit.described}")
+    if plan.key_set_size is not None:
+        yield Text(f"Key set: {plan.key_set_size:,} groups")
+    elif plan.selection is None:
+        yield Text("Key set: a table, counted before the release")
     if plan.selection is not None:
         yield Text(f"Key set: {_selection(plan.selection.parameters())}")
     yield Text(f"Mechanism: {plan.mechanism.name} ({parameters})")

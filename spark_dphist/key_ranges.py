@@ -161,6 +161,16 @@ def values_of(declared: dict[str, Any]) -> list[Any]:
     )
 
 
+def confidential_key_set(reason: str) -> str:
+    """Return a warning that a key set seems to come from the data that it is to protect."""
+    return (
+        f"The key set seems to have been taken from the confidential data itself ({reason}). Then "
+        "the release tells which groups exist, and a group with one record gives that record away, "
+        "whatever the noise. Declare the groups from public knowledge, or let them be learnt at a "
+        "cost (docs/key-sets.md)."
+    )
+
+
 def _are_numbers(*values: object) -> bool:
     return all(
         isinstance(value, int | float | Decimal) and not isinstance(value, bool) for value in values

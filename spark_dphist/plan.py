@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -24,6 +25,7 @@ from spark_dphist.accounting.policy import Reading, policy_cost, read_budget, re
 from spark_dphist.accounting.privacy_unit import PrivacyUnit
 from spark_dphist.config import ReleaseConfiguration
 from spark_dphist.errors import ConfigurationError
+from spark_dphist.key_ranges import confidential_key_set
 from spark_dphist.mechanisms import Mechanism
 from spark_dphist.optional import needing
 from spark_dphist.shown import amount_text, share_text
@@ -69,6 +71,7 @@ class Plan:
     worst_case: Reading
     rows: tuple[PlanRow, ...]
     warnings: tuple[str, ...]
+    key_set_size: int | None = None
 
     @property
     def coefficients(self) -> dict[str, float]:
@@ -199,6 +202,7 @@ class Plan:
             "confidence": self.confidence,
             "privacy_unit": self.privacy_unit.described,
             "records_per_unit": self.privacy_unit.max_records,
+            "key_set_size": self.key_set_size,
             "key_set_selection": self.selection.parameters() if self.selection else None,
             "worst_case": asdict(self.worst_case),
             "rows": [asdict(row) for row in self.rows],
@@ -241,13 +245,25 @@ def make_plan(configuration: ReleaseConfiguration) -> Plan:
             delta=delta,
             rows=configuration.input.rows,
         )
-        + learnt_keys_warnings(configuration.groups.columns, selection),
+        + learnt_keys_warnings(configuration.groups.columns, selection)
+        + same_place_warnings(configuration),
+        key_set_size=configuration.groups.declared_size,
     )
 
 
-def learnt_keys_warnings(
-    columns: Sequence[str], selection: KeySelection | None
-) -> tuple[str, ...]:
+def same_place_warnings(configuration: ReleaseConfiguration) -> tuple[str, ...]:
+    """Return a warning if the key set is declared to be the input, or lies in the same place."""
+    keys, source = configuration.groups.keys, configuration.input
+    if keys.table is not None and keys.table == source.table:
+        return (confidential_key_set(f"both are the table {keys.table}"),)
+    if keys.path is not None and source.path is not None:
+        places = [PurePath(keys.path), PurePath(source.path)]
+        if places[0].is_relative_to(places[1]) or places[1].is_relative_to(places[0]):
+            return (confidential_key_set(f"{keys.path} and {source.path} are the same place"),)
+    return ()
+
+
+def learnt_keys_warnings(columns: Sequence[str], selection: KeySelection | None) -> tuple[str, ...]:
     """Return what somebody must know who lets a release learn its key set."""
     if selection is None:
         return ()

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 
+from spark_dphist.key_ranges import confidential_key_set
 from spark_dphist.spark.failures import SPARK_ERRORS
 from spark_dphist.spark.group_key import quoted
 from spark_dphist.spark.key_set import KeySet
@@ -13,14 +14,6 @@ from spark_dphist.spark.key_set import KeySet
 
 class ConfidentialKeySetWarning(UserWarning):
     """The key set seems to have been taken from the data that it is to protect."""
-
-
-CONFIDENTIAL_KEY_SET = (
-    "The key set seems to have been taken from the confidential data itself ({reason}). Then the "
-    "release tells which groups exist, and a group with one record gives that record away, "
-    "whatever the noise. Declare the groups from public knowledge, or let them be learnt at a cost "
-    "(docs/key-sets.md)."
-)
 
 
 def origin_warning(
@@ -38,9 +31,9 @@ def origin_warning(
     try:
         shared = set(keys.inputFiles()) & set(records.inputFiles())
         if shared:
-            return CONFIDENTIAL_KEY_SET.format(reason="both read the same files")
+            return confidential_key_set("both read the same files")
         if any(_same(keys, derived) for derived in _usual_derivations(records, keys, columns)):
-            return CONFIDENTIAL_KEY_SET.format(reason="it is computed from the input")
+            return confidential_key_set("it is computed from the input")
     except SPARK_ERRORS:
         # A table without files or a plan that cannot be compared: nothing is known.
         return None

@@ -157,6 +157,23 @@ def test_the_command_line_releases_once_and_refuses_to_overwrite(
     assert "Traceback" not in err
 
 
+@pytest.mark.parametrize("place", ["the same", "a view of it"])
+def test_the_command_line_warns_once_of_keys_from_the_confidential_data(
+    spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str], place: str
+) -> None:
+    records = spark.createDataFrame([("AA", 1)], "carrier string, month int")
+    records.write.parquet(f"{tmp_path}/records")
+    keys = f"{tmp_path}/records"
+    if place == "a view of it":
+        spark.read.parquet(keys).createOrReplaceTempView("found_keys")
+    chosen = f'path = "{keys}"' if place == "the same" else 'table = "found_keys"'
+    groups = f'columns = ["carrier", "month"]\nkeys = {{ {chosen} }}'
+    code, out, err = leave(capfd, "run", str(configuration(tmp_path, groups=groups)), "--dry-run")
+    assert code == 0
+    assert err.count("Warning: The key set seems to have been taken from the confidential") == 1
+    assert "The key set has 1 groups." in out
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [

@@ -57,11 +57,13 @@ def no_spark(monkeypatch):
     asked = SimpleNamespace(
         audit_groups=SimpleNamespace(described=LONG_PATH + "_groups"),
         audit_header=SimpleNamespace(described=LONG_PATH + "_header"),
+        input_snapshot=None,
     )
     monkeypatch.setattr(session, "open_session", note("session"))
     monkeypatch.setattr(from_config, "request_from", note("request", asked))
     monkeypatch.setattr(request, "check_request", note("check"))
     monkeypatch.setattr(request, "refuse_existing", note("refuse existing"))
+    monkeypatch.setattr(request, "declared_groups", note("count the key set", 576))
     monkeypatch.setattr(release, "run_release", run_release)
     return noted
 
@@ -184,7 +186,7 @@ def test_the_warnings_of_the_plan_are_repeated_on_standard_error(line, tmp_path)
 def test_a_dry_run_checks_and_stops(line, no_spark):
     done = line("run", FLIGHTS, "--dry-run")
     assert done.code == 0
-    assert no_spark.calls == ["session", "request", "check", "refuse existing"]
+    assert no_spark.calls == ["session", "request", "check", "refuse existing", "count the key set"]
     assert done.out.splitlines()[-1].startswith("Dry run: everything was checked")
     assert "rho = 0.04986" in done.out
 

@@ -33,6 +33,7 @@ LAYERS = {
             "mechanisms",
             "accounting",
             "config",
+            "key_ranges",
             "weaknesses",
             "figures",
             "notebook",

@@ -10,15 +10,16 @@ from hypothesis import strategies as st
 from spark_dphist.config import parse_configuration
 from spark_dphist.errors import ConfigurationError
 from spark_dphist.key_ranges import bin_labels, dates, integers
+from spark_dphist.plan import make_plan
 
 DATE = datetime.date
 DATES = st.dates(DATE(1900, 1, 1), DATE(2100, 1, 1))
 
 
-def configured(groups):
+def configuration(groups, source='path = "x"'):
     text = f"""
 [input]
-path = "x"
+{source}
 [mechanism]
 relative_error = 0.3
 floor = 20
@@ -27,7 +28,11 @@ path = "y"
 [groups]
 {groups}
 """
-    return parse_configuration(tomllib.loads(text), "test").groups
+    return parse_configuration(tomllib.loads(text), "test")
+
+
+def configured(groups):
+    return configuration(groups).groups
 
 
 def test_integers_are_counted_from_one_end_to_the_other():
@@ -185,3 +190,28 @@ BINS = 'columns = ["a"]\nbins.a = { column = "x", edges = [0, 1] }\n'
 def test_faults_in_a_configuration_are_named(groups, message):
     with pytest.raises(ConfigurationError, match=message):
         configured(groups)
+
+
+def test_a_plan_shows_how_many_groups_are_declared():
+    assert make_plan(configuration('columns = ["a"]\nkeys.tuples = [[1], [2]]')).key_set_size == 2
+    assert make_plan(configuration(BINS)).key_set_size == 4
+    table = configuration('columns = ["a"]\nkeys.table = "public.keys"')
+    assert make_plan(table).key_set_size is None
+
+
+@pytest.mark.parametrize(
+    ("source", "keys", "suspected"),
+    [
+        ('table = "db.visits"', 'table = "db.visits"', True),
+        ('table = "db.visits"', 'table = "db.cities"', False),
+        ('path = "data/visits"', 'path = "data/visits/"', True),
+        ('path = "data"', 'path = "data/visits"', True),
+        ('path = "data/visits"', 'path = "data/visits_keys"', False),
+        ('path = "data/visits"', 'table = "visits"', False),
+    ],
+)
+def test_a_key_set_in_the_inputs_own_place_is_warned_of_with_the_reason(source, keys, suspected):
+    planned = make_plan(configuration(f'columns = ["a"]\nkeys = {{ {keys} }}', source))
+    said = [text for text in planned.warnings if "taken from the confidential data" in text]
+    assert bool(said) == suspected
+    assert all("one record gives that record away" in text for text in said)
