@@ -141,7 +141,7 @@ def test_a_missing_configuration_exits_with_2_and_starts_no_spark(line, no_spark
     done = line("run", str(ROOT / "conf" / "flight.toml"))
     assert done.code == 2
     assert done.err.startswith("Error: configuration ")
-    assert f"Did you mean {FLIGHTS!r}?" in done.err
+    assert f"Did you mean {FLIGHTS!r}" in done.err
     assert no_spark.calls == []
 
 
