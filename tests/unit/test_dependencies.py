@@ -67,8 +67,9 @@ LAYERS = {
         },
         {"numpy", "pyarrow", "matplotlib", "jinja2", "markupsafe"},
     ),
+    "local": ({"errors", "mechanisms"}, {"numpy", "scipy"}),
     "spark": (
-        {"errors", "key_ranges", "mechanisms", "accounting", "streams"},
+        {"errors", "local", "key_ranges", "mechanisms", "accounting", "streams"},
         {"numpy", "pandas", "pyarrow", "pyspark", "py4j"},
     ),
 }
@@ -140,6 +141,7 @@ def test_spark_is_named_by_the_spark_layers_alone():
     named = {layer for file, layer in modules() if "pyspark" in layers_imported(file)[1]}
     # The audit names the types of its to_spark alone.
     ours = {"spark", "request", "audit", "audit_stage", "release", "from_config", "session"}
+    ours |= {"local_collection"}
     assert named <= ours
     assert "spark" in named
 
