@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,11 @@ POLICIES = [
     (FixedGaussian, 0.1, 20),
     (FixedLaplace, 0.1, 20),
 ]
+
+
+@cache
+def verify_broken(kind):
+    return verify(broken_version(kind, 0.1, 50), relative_error=0.1, key=KEY)
 
 
 def failed(verified):
@@ -78,8 +84,7 @@ def test_a_unit_of_several_records_withstands():
     ],
 )
 def test_what_is_broken_is_caught(kind, beginning):
-    verified = verify(broken_version(kind, 0.1, 50), relative_error=0.1, key=KEY)
-    assert not claim_of(verified, beginning).passed
+    assert not claim_of(verify_broken(kind), beginning).passed
 
 
 class SomeNoiseLess(ShiftedLog):
@@ -95,14 +100,12 @@ def test_the_attacker_notices_as_little_as_the_report_says():
     attacker = "No attacker tells neighbouring counts apart"
     said = claim_of(verify(honest, relative_error=0.1, key=KEY), attacker).how
     assert "noise at 92% of its scale" in said
-    weaker = verify(broken_version(SomeNoiseLess, 0.1, 50), relative_error=0.1, key=KEY)
-    assert not claim_of(weaker, attacker).passed
+    assert not claim_of(verify_broken(SomeNoiseLess), attacker).passed
 
 
 def test_the_scale_is_noticed_many_times_over_at_one_percent():
     """So the power of the test of the scale is no matter of luck."""
-    verified = verify(broken_version(broken.OnePercentLess, 0.1, 50), relative_error=0.1, key=KEY)
-    claim = claim_of(verified, "The noise has the stated scale")
+    claim = claim_of(verify_broken(broken.OnePercentLess), "The noise has the stated scale")
     allowed = claim.upper - 1
     assert claim.measured == pytest.approx(0.99**2, abs=allowed)
     assert claim.lower - claim.measured > 5 * allowed
