@@ -88,7 +88,7 @@ def stage_audit(
     else:
         audited = _with_audit_columns(stored, mechanism, records)
         request.audit_groups.stage(ordered_by_key(audited, fields, request.file_count(size)))
-        summary = _summarised_by_spark(request.audit_groups.read_staged(spark), fields)
+        summary = summarised_by_spark(request.audit_groups.read_staged(spark), fields)
     # The exact size of a key set is only counted where duplicates may be behind a difference.
     declared = size if summary.groups == size else request.key_set.size(spark, fields)
     summary.check_complete(declared)
@@ -124,7 +124,7 @@ def _check_keys_are_kept(
     summary: AuditSummary,
 ) -> None:
     """Refuse a format or a session that writes other keys, such as timestamps cut short."""
-    declared = _summarised_by_spark(request.key_set.to_spark(spark, fields).distinct(), fields)
+    declared = summarised_by_spark(request.key_set.to_spark(spark, fields).distinct(), fields)
     if declared.key_set_digest != summary.key_set_digest:
         raise ReleaseError(
             f"format {request.output.format!r}, as this session writes it, does not keep the group "
@@ -168,14 +168,14 @@ def stored_audit(
             f"{request.audit_header.described!r} is not it (it says {header.release_id!r}): it was "
             "replaced. Restore it from a backup: making it again would spend the budget again."
         )
-    declared = _summarised_by_spark(request.key_set.to_spark(spark, fields).distinct(), fields)
+    declared = summarised_by_spark(request.key_set.to_spark(spark, fields).distinct(), fields)
     if declared.key_set_digest != header.key_set_digest:
         raise ConfigurationError(
             f"release {request.release_id!r} was made for another key set, of "
             f"{header.key_set_size} groups. Choose a new release id: it is a new release and is "
             "charged anew."
         )
-    counts = _summarised_by_spark(
+    counts = summarised_by_spark(
         request.output.read_current(spark, request.released_schema(fields)), fields
     )
     if counts.counts_digest != header.counts_digest:
@@ -231,7 +231,7 @@ def _row_bytes(*columns: Column | str) -> Column:
     return pandas_udf(pack, T.BinaryType())(*columns)  # type: ignore[call-overload,no-any-return]
 
 
-def _summarised_by_spark(frame: DataFrame, fields: Sequence[T.StructField]) -> AuditSummary:
+def summarised_by_spark(frame: DataFrame, fields: Sequence[T.StructField]) -> AuditSummary:
     """Do what ``summarise`` does without collecting rows; what the frame lacks stays out."""
     rho = F.col(AUDIT_COLUMNS[0]) if AUDIT_COLUMNS[0] in frame.columns else F.lit(0.0)
     group, counted = group_digest(fields), PUBLISHED_COLUMNS[0] in frame.columns
