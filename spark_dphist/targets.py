@@ -126,6 +126,13 @@ def find_target(configuration: ReleaseConfiguration, sought: Sought, cap: Rho) -
     if not cap.units:
         raise ConfigurationError("a cap of rho = 0 allows no release. Name a cap above 0.")
     candidates = _RELATIVE_ERRORS if sought == "relative_error" else _FLOORS
+    selection = configuration.selection
+    learnt = Rho() if selection is None else Rho.upper(selection.rho_upper)
+    if learnt >= cap:
+        raise ConfigurationError(
+            f"learning the key set alone costs rho = {learnt.float_upper():.4g}, which leaves "
+            f"nothing of the cap of {cap}. Declare the key set, or learn it with a smaller epsilon."
+        )
 
     @cache
     def cost(value: float) -> Rho | None:
@@ -135,7 +142,7 @@ def find_target(configuration: ReleaseConfiguration, sought: Sought, cap: Rho) -
         except ConfigurationError:
             # So precise that no noise is fine enough: no cap allows that.
             return None
-        return Rho.upper(filled.privacy.privacy_unit.worst_case_rho_upper(mechanism))
+        return Rho.upper(filled.privacy.privacy_unit.worst_case_rho_upper(mechanism)) + learnt
 
     def fits(position: int) -> bool:
         rho = cost(candidates.value(position))

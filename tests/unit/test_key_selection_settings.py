@@ -17,6 +17,7 @@ from spark_dphist.config import parse_configuration
 from spark_dphist.display import header_lines, plan_view
 from spark_dphist.errors import ConfigurationError
 from spark_dphist.plan import make_plan
+from spark_dphist.targets import find_target
 
 
 def content(select, **privacy):
@@ -121,3 +122,12 @@ def test_the_numbers_of_the_documentation_are_those_of_the_code():
     failed, attempted = doctest.testfile(str(page), module_relative=False)
     assert attempted >= 3
     assert failed == 0
+
+
+def test_the_best_promise_within_a_cap_pays_for_the_key_set_first():
+    learnt = parsed({"epsilon": 0.5, "delta": 1e-7})
+    found = find_target(learnt, "relative_error", Rho.lower("0.2"))
+    assert make_plan(found.configuration).cost().rho_upper == found.rho <= Rho.lower("0.2")
+    assert found.refused_rho > Rho.lower("0.2")
+    with pytest.raises(ConfigurationError, match=r"learning the key set alone costs rho = 0\.1225"):
+        find_target(learnt, "floor", Rho.lower("0.12"))
