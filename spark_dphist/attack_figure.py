@@ -14,6 +14,7 @@ import numpy as np
 
 from spark_dphist.attack import AttackedRelease, AttackReport, best_possible_accuracy
 from spark_dphist.errors import ConfigurationError
+from spark_dphist.optional import needing
 from spark_dphist.verification.samples import Pair
 
 if TYPE_CHECKING:
@@ -72,12 +73,8 @@ def check_figure(path: Path) -> None:
             f"figure {str(path)!r} cannot be saved: there is no directory {str(path.parent)!r}. "
             "Make it first."
         )
-    try:
+    with needing("the figure", "plots"):
         import matplotlib.figure  # noqa: F401
-    except ImportError:
-        raise ConfigurationError(
-            "a figure needs matplotlib, which is not installed: pip install 'spark-dphist[plots]'"
-        ) from None
 
 
 def draw(report: AttackReport) -> Figure:

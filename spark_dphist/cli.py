@@ -16,7 +16,15 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.console import Console
 
-from spark_dphist import __version__, cli_attack, cli_history, cli_ledger, cli_report
+from spark_dphist import (
+    __version__,
+    cli_attack,
+    cli_consistent,
+    cli_history,
+    cli_ledger,
+    cli_report,
+    cli_synthesize,
+)
 from spark_dphist.accounting.composition import Rho
 from spark_dphist.accounting.ledger import Charge, Ledger, commands
 from spark_dphist.comparison import compare_mechanisms
@@ -50,7 +58,9 @@ app = typer.Typer(
 
 app.add_typer(cli_ledger.app, name="ledger")
 app.command()(cli_attack.attack)
+app.command()(cli_consistent.consistent)
 app.command()(cli_history.history)
+app.command()(cli_synthesize.synthesize)
 app.command()(cli_report.report)
 
 

@@ -53,6 +53,10 @@ class SumStatistic(ABC):
     """Sums of independent estimates from the published bounds of one mechanism."""
 
     @abstractmethod
+    def estimate(self, published: PublishedIntervals) -> FloatArray:
+        """Return the estimates of the single counts, in counts; they may be negative."""
+
+    @abstractmethod
     def evidence(
         self, published: PublishedIntervals, low: FloatArray, high: FloatArray, chances: Chances
     ) -> SumEvidence:
@@ -129,12 +133,17 @@ class _LogarithmicSum(SumStatistic):
     def _deviation(self, z: FloatArray) -> FloatArray:
         """Return W(z), per unit of scale."""
 
+    def estimate(self, published: PublishedIntervals) -> FloatArray:
+        """See ``SumStatistic``."""
+        upper = published.upper
+        centre = np.maximum(upper - 0.5, 0.0) if published.rounded else upper
+        return self._estimate(centre, published.scales)
+
     def evidence(
         self, published: PublishedIntervals, low: FloatArray, high: FloatArray, chances: Chances
     ) -> SumEvidence:
         """See ``SumStatistic``."""
         upper, scales = published.upper, published.scales
-        centre = np.maximum(upper - 0.5, 0.0) if published.rounded else upper
         least, greatest = self._bias(low, high, scales)
         # The largest group is one and the same whatever the noise, so one group's bound will do.
         _, one_sided = published.at(1 - chances.spread)
@@ -150,7 +159,7 @@ class _LogarithmicSum(SumStatistic):
             least, greatest = least - expectation, greatest + expectation
             below, above = below + jitter, above + jitter
         return SumEvidence(
-            estimate=np.sum(self._estimate(centre, scales), axis=-1),
+            estimate=np.sum(self.estimate(published), axis=-1),
             least_bias=np.sum(least, axis=-1),
             greatest_bias=np.sum(greatest, axis=-1),
             below=below,
@@ -334,13 +343,20 @@ class _FixedNoiseSum(SumStatistic):
     def __init__(self, mechanism: FixedGaussian | FixedLaplace) -> None:
         self._mechanism = mechanism
 
+    def estimate(self, published: PublishedIntervals) -> FloatArray:
+        """See ``SumStatistic``."""
+        return published.upper - self._half_width(published)
+
+    def _half_width(self, published: PublishedIntervals) -> float:
+        far = 2**40
+        return float(self._mechanism.interval([far], published.confidence)[1][0]) - far
+
     def evidence(
         self, published: PublishedIntervals, low: FloatArray, high: FloatArray, chances: Chances
     ) -> SumEvidence:
         """See ``SumStatistic``."""
         noise, groups = self._mechanism.noise, published.upper.shape[-1]
-        far = 2**40
-        half = self._mechanism.interval([far], published.confidence)[1][0] - far
+        half = self._half_width(published)
         log_tail = -math.log(chances.tail)
         if isinstance(self._mechanism, FixedGaussian):
             # The discrete Gaussian is subgaussian with its scale (Canonne, Kamath, Steinke 2020).
@@ -358,7 +374,7 @@ class _FixedNoiseSum(SumStatistic):
         zero = np.zeros_like(totals)
         # An upper bound of 0 stands for all below it.
         clipped = np.sum(noise.mean_excess(half + np.floor(low)), axis=-1)
-        estimate = np.sum(published.upper - half, axis=-1)
+        estimate = np.sum(self.estimate(published), axis=-1)
         return SumEvidence(estimate, zero, clipped, totals, totals)
 
 

@@ -52,6 +52,14 @@ LAYERS = {
         {"errors", "mechanisms", "accounting", "streams", "verification"},
         {"numpy"},
     ),
+    "attack_figure": (
+        {"errors", "optional", "attack", "verification"},
+        {"numpy", "matplotlib"},
+    ),
+    "consistency": (
+        {"errors", "mechanisms", "audit", "results"},
+        {"numpy", "scipy", "pyarrow"},
+    ),
     "report": (
         {
             "errors",
@@ -74,7 +82,7 @@ LAYERS = {
     ),
 }
 # What is at the end of the chain: only entry points import it.
-ENDS = {"cli", "cli_report", "display", "session", "from_config"}
+ENDS = {"cli", "cli_report", "cli_synthesize", "display", "session", "from_config"}
 
 
 def modules():
@@ -141,6 +149,7 @@ def test_spark_is_named_by_the_spark_layers_alone():
     named = {layer for file, layer in modules() if "pyspark" in layers_imported(file)[1]}
     # The audit names the types of its to_spark alone.
     ours = {"spark", "request", "audit", "audit_stage", "release", "from_config", "session"}
+    ours |= {"synthesize"}
     ours |= {"local_collection"}
     assert named <= ours
     assert "spark" in named
