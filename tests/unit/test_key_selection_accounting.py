@@ -53,16 +53,21 @@ def test_the_charge_is_the_sum_of_release_and_selection_at_every_count():
     assert "key_selection" not in declared.parameters
 
 
-def test_the_reading_is_of_both_together_and_leaves_the_selections_delta_aside():
+@pytest.mark.parametrize(
+    ("selection", "binding"),
+    [(LEARNT, 1), (KeySelection(epsilon=2.0, delta=9e-7, groups_per_unit=3), 0)],
+)
+def test_the_reading_is_of_both_together_and_leaves_the_selections_delta_aside(selection, binding):
     alone = read_worst_case(MECHANISM, UNIT, 1e-6)
-    both = read_worst_case(MECHANISM, UNIT, 1e-6, LEARNT)
-    assert both.rho >= alone.rho + LEARNT.rho_upper
-    assert both.rho == pytest.approx(alone.rho + 0.5 * math.tanh(0.25), rel=1e-12)
-    left = 1e-6 - 1e-8
+    both = read_worst_case(MECHANISM, UNIT, 1e-6, selection)
+    assert both.rho >= alone.rho + selection.rho_upper
+    assert both.rho == pytest.approx(alone.rho + selection.rho_upper, rel=1e-12)
+    left = 1e-6 - selection.delta
     bounds = (
         epsilon_upper(both.rho, left),
-        read_worst_case(MECHANISM, UNIT, left).epsilon + LEARNT.epsilon,
+        read_worst_case(MECHANISM, UNIT, left).epsilon + selection.epsilon,
     )
+    assert min(bounds) == bounds[binding]
     assert both.epsilon == pytest.approx(min(bounds), rel=1e-9)
     assert alone.attacker_accuracy < both.attacker_accuracy < 1
 

@@ -106,6 +106,9 @@ def test_estimates_are_unbiased_and_their_variance_is_the_stated_one_by_enumerat
             for report in chances:
                 made = estimate_counts(response, [category in supported[report]], 1)
                 assert made.count[0] == pytest.approx(float(estimates[report]), rel=1e-12)
+                at_estimate = max(float(variance_at(response, made.count[0], 1)), 0.0)
+                assert made.variance[0] == pytest.approx(at_estimate, rel=1e-9)
+                assert made.standard_error[0] == pytest.approx(math.sqrt(at_estimate), rel=1e-9)
 
 
 @pytest.mark.parametrize("d", [2, 3, 7])
