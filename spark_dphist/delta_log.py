@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from spark_dphist.audit import AUDIT_COLUMNS, PublicAudit
 from spark_dphist.errors import ConfigurationError, ReleaseError
+from spark_dphist.optional import needing
 
 RELEASES, GROUPS = "releases", "groups"
 
@@ -43,12 +44,8 @@ def check_delta_log(location: str) -> None:
     ConfigurationError
         If the package is missing, or what stands at the location cannot be read as Delta tables.
     """
-    try:
+    with needing("audit.delta_log", "delta"):
         import deltalake
-    except ImportError:
-        raise ConfigurationError(
-            "audit.delta_log needs the package deltalake: pip install 'spark-dphist[delta]'"
-        ) from None
     for name in (RELEASES, GROUPS):
         place = _place(location, name)
         try:

@@ -67,9 +67,9 @@ def check_places(
                     f"{name} table {place.table!r} is the input itself. Choose another table."
                 )
     if confidential is not None:
-        if any(isinstance(place, TableTarget) for place in public.values()):
-            warehouse = spark.conf.get("spark.sql.warehouse.dir", None)
-            paths |= {"warehouse of tables": warehouse} if warehouse else {}
+        for place in public.values():
+            if isinstance(place, TableTarget) and (warehouse := _warehouse(spark, place.table)):
+                paths[f"warehouse of table {place.table}"] = warehouse
         for name, path in paths.items():
             if _overlap(confidential.path, path):
                 raise ConfigurationError(
@@ -95,6 +95,14 @@ def _check_usable(name: str, place: OutputTarget) -> None:
 
 def _overlap(path: str, other: str) -> bool:
     return lies_within(path, other) or lies_within(other, path)
+
+
+def _warehouse(spark: SparkSession, table: str) -> str | None:
+    """Return where a table's catalog keeps its files, as far as settings say."""
+    parts = table.split(".")
+    catalog = parts[0].strip("`") if len(parts) > 2 else spark.catalog.currentCatalog()
+    own: str | None = spark.conf.get(f"spark.sql.catalog.{catalog}.warehouse", None)
+    return own or spark.conf.get("spark.sql.warehouse.dir", None)
 
 
 def _qualified(spark: SparkSession, table: str) -> tuple[str, ...]:
