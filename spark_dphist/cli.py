@@ -23,6 +23,7 @@ from spark_dphist import (
     cli_history,
     cli_ledger,
     cli_report,
+    cli_results,
     cli_synthesize,
 )
 from spark_dphist.accounting.composition import Rho
@@ -62,6 +63,10 @@ app.command()(cli_consistent.consistent)
 app.command()(cli_history.history)
 app.command()(cli_synthesize.synthesize)
 app.command()(cli_report.report)
+app.command()(cli_results.total)
+app.command("compare-releases")(cli_results.compare_releases)
+app.command()(cli_results.metadata)
+app.command()(cli_results.card)
 
 
 class Sought(StrEnum):

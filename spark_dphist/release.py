@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pyarrow as pa
@@ -19,8 +19,10 @@ from spark_dphist import notebook
 from spark_dphist.accounting.ledger import Ledger, LedgerError, ReleaseConflictError
 from spark_dphist.audit import PublicAudit, pandas_of
 from spark_dphist.audit_stage import audit_schema, stage_audit, stored_audit
+from spark_dphist.card import card
 from spark_dphist.delta_log import append_audit
 from spark_dphist.errors import ConfigurationError, ReleaseError, SparkDphistError
+from spark_dphist.metadata import metadata
 from spark_dphist.optional import needing
 from spark_dphist.overview import MOST_IN_NOTEBOOK, shown_groups
 from spark_dphist.request import (
@@ -29,6 +31,8 @@ from spark_dphist.request import (
     declared_groups,
     refuse_existing,
 )
+from spark_dphist.results.changes import changes
+from spark_dphist.results.totals import totals
 from spark_dphist.spark.arrow_exchange import collect_arrow
 from spark_dphist.spark.bounding import bound_contributions, unit_field
 from spark_dphist.spark.confidential import confidential_frame
@@ -94,6 +98,27 @@ class Release:
             lambda on: figures.draw_counts(on, shown, header.confidence),
             figures.bars_height(shown),
         )
+
+    def total(self, by: Sequence[str] | str = (), *, confidence: float = 0.95) -> pa.Table:
+        """Sum the released counts over groups, with valid intervals; see ``results.totals``.
+
+        ``by`` names the group columns to keep: one total of all groups by default.
+        """
+        audit = PublicAudit(self.audit.header, self._audited())
+        return totals(audit, by, confidence=confidence)
+
+    def compared_with(self, earlier: Release, *, confidence: float = 0.95) -> pa.Table:
+        """Return how each group changed since an earlier release; see ``results.changes``."""
+        both = (PublicAudit(each.audit.header, each._audited()) for each in (earlier, self))
+        return changes(*both, confidence=confidence)
+
+    def metadata(self) -> dict[str, Any]:
+        """Return what the release is and promises, as JSON values with a published schema."""
+        return metadata(self.audit)
+
+    def card(self) -> str:
+        """Return a page about the release as Markdown, from its public audit alone."""
+        return card(self.audit)
 
     def _audited(self) -> pa.Table:
         """Return the audit's groups, collected where they were not."""
