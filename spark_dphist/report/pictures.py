@@ -106,7 +106,7 @@ def budget_picture(release: PublishedRelease, noisy: FloatArray) -> Picture:
         f"A curve on logarithmic axes. Budget in rho: {values} records; the bound for everyone is "
         f"{amount_text(header.worst_case_rho)}.",
         "How much a release can tell about one member of a group, by the size of the group. Lower "
-        f"is more private. Ticks at the bottom mark the released counts.{bounds}",
+        f"is more private. Small marks at the bottom: released counts.{bounds}",
         3.7,
         lambda axes: draw_budget(
             axes,

@@ -146,8 +146,8 @@ def test_a_key_set_that_was_learnt_is_said_to_be_and_its_cost_is_counted(usual):
     assert "learnt from the data with (ε, δ)-differential privacy, ε = 0.5" in facts["Key set"]
     assert f"rho = {amount_text(selection.rho_upper)} of the bound" in facts["Key set"]
     assert audit.header.worst_case_rho > example_release().header.worst_case_rho + 0.1
-    assert "declared" not in root.text
-    assert "declared from public knowledge" in usual[1].text
+    assert "declared beforehand" not in root.text
+    assert "declared beforehand" in usual[1].text
     unpaid = replace(audit.header, worst_case_rho=example_release().header.worst_case_rho)
     with pytest.raises(ReleaseError, match="costs everyone rho"):
         public_release(PublicAudit(unpaid, audit.groups))
