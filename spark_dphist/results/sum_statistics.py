@@ -307,12 +307,13 @@ class _LinearLogSum(_LogarithmicSum):
             + (ndtr(alpha + sigma / 2) - ndtr(alpha))
             + growing * ndtr(sigma / 2 - alpha)
         )
-        count = np.where(mean <= 1, mean, growing)
-        # Both rise with f(x).
-        return (
-            _Extreme(mean, -(value[:-1] - count[1:]), -1.0),
-            _Extreme(mean, value[1:] - count[:-1], 1.0),
-        )
+        bias = value - np.where(mean <= 1, mean, growing)
+        # Its slope is at most 2: below the knee, of E(G(y) - y), 1 + E e^{y - 1 - σ²/2}; above, of
+        # E(G(y) - e^{y - 1 - σ²/2}), 1.
+        between = mean[1] - mean[0]
+        greatest = np.maximum(bias[:-1], bias[1:]) + between
+        least = np.minimum(bias[:-1], bias[1:]) - between
+        return _Extreme(mean, -least, -1.0), _Extreme(mean, greatest, 1.0)
 
 
 @dataclass(frozen=True)

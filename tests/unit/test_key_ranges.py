@@ -2,6 +2,7 @@
 
 import datetime
 import tomllib
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -215,3 +216,11 @@ def test_a_key_set_in_the_inputs_own_place_is_warned_of_with_the_reason(source, 
     said = [text for text in planned.warnings if "taken from the confidential data" in text]
     assert bool(said) == suspected
     assert all("one record gives that record away" in text for text in said)
+
+
+def test_the_example_of_the_documentation_is_a_configuration():
+    page = (Path(__file__).parents[2] / "docs" / "key-sets.md").read_text()
+    example = page.split("```toml\n")[1].split("```")[0]
+    assert (
+        configuration(example.replace("[groups]\n", "", 1)).groups.declared_size == 3 * 12 * 12 * 5
+    )
