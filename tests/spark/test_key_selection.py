@@ -21,6 +21,7 @@ from spark_dphist.release import run_release
 from spark_dphist.spark.group_key import group_digest
 from spark_dphist.spark.key_selection import select_keys
 from spark_dphist.spark.key_set import KeySet
+from spark_dphist.spark.storage import PathTarget
 from spark_dphist.streams import GroupStreams, ReleaseKey
 
 PLACE = [T.StructField("place", T.StringType())]
@@ -215,6 +216,26 @@ def test_the_groups_are_drawn_once_and_stay_whatever_the_data_does_then(spark, t
     # It has no records any more when groups are counted.
     assert counts["gone later"] < 100
     assert len(list((tmp_path / "evaluations").iterdir())) == 2
+
+
+def test_a_learnt_key_set_that_a_crash_left_staged_is_published_when_asked_again(
+    spark, tmp_path, monkeypatch
+):
+    request = learning(spark, tmp_path / "out", dataset="visits")
+    with Ledger.initialise(f"sqlite:///{tmp_path}/ledger.db") as ledger:
+        ledger.add_dataset("visits", Caps.of(rho=2, selection_delta="1e-8"))
+
+        def die(*_):
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(PathTarget, "publish", die)
+            with pytest.raises(KeyboardInterrupt):
+                run_release(spark, request, ledger=ledger, key=KEY)
+        unreadable = request.records.where("raise_error('read') IS NULL")
+        release = run_release(spark, replace(request, records=unreadable), ledger=ledger)
+    assert {row.place for row in release.counts.collect()} == SURE
+    assert {row.place for row in request.learnt_keys.read(spark).collect()} == SURE
 
 
 def test_where_no_group_is_kept_the_release_is_empty(spark, tmp_path):

@@ -260,3 +260,19 @@ def test_what_cannot_be_learnt_is_refused_with_the_mend():
 def test_parameters_out_of_range_are_refused_by_name(changes, message):
     with pytest.raises(ConfigurationError, match=message):
         KeySelection(**{"epsilon": 1.0, "delta": 1e-6, **changes})
+
+
+@pytest.mark.parametrize(
+    ("k", "kept"),
+    # python-dp 1.1.5 (Google's library): create_partition_strategy("gaussian", 1.0, 1e-6, k)
+    # .probability_of_keep(count); it gives half of delta to the noise and half to the threshold.
+    [
+        (2, {20: 0.02559070673895314, 40: 0.9011818657512294}),
+        (5, {40: 0.11398276765991211}),
+        (20, {80: 0.07980455569243428}),
+    ],
+)
+def test_a_threshold_keeps_more_than_googles_at_the_same_epsilon_and_delta(k, kept):
+    selection = KeySelection(epsilon=1.0, delta=1e-6, groups_per_unit=k).mechanism
+    for count, theirs in kept.items():
+        assert theirs < selection.keep_probability(count) < 3 * theirs
