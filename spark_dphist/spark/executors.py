@@ -96,5 +96,9 @@ def _is_local(spark: SparkSession) -> bool:
 
 def _cause(error: Exception) -> str:
     """Name what went wrong; the job reads no data, so its message cannot quote any."""
-    named = re.findall(r"^(?:\w+\.)*(\w+(?:Error|Exception): .+)$", str(error), re.MULTILINE)
-    return named[-1][:300].strip() if named else condition_of(error)
+    text = str(error)
+    # The last line of a Python traceback, or the innermost of the errors on Java's first line.
+    python = re.findall(r"^(?:\w+\.)*(\w+(?:Error|Exception): .+)$", text, re.MULTILINE)
+    java = re.findall(r"\w+(?:Error|Exception): (?!.*\w(?:Error|Exception): ).+", text)
+    named = python[-1:] or java[:1] or [condition_of(error)]
+    return named[0][:300].strip().rstrip(".")
