@@ -152,12 +152,19 @@ class ColumnFilter(_Section):
         return (*(self.values or []), *([None] if self.include_null else []))
 
     def described(self, column: str) -> str:
-        """Return the condition as it is shown to people."""
+        """Return the condition as it is shown to people; no two conditions read the same."""
+        name = column if column.isidentifier() else repr(column)
         if self.all_values is not None:
-            listed = ", ".join("NULL" if value is None else str(value) for value in self.all_values)
-            return f"{column} in ({listed})"
+            return f"{name} in ({', '.join(map(_shown_value, self.all_values))})"
         ends = [("from", self.first), ("before", self.before)]
-        return " ".join([column, *[f"{end} {value}" for end, value in ends if value is not None]])
+        given = [f"{end} {_shown_value(value)}" for end, value in ends if value is not None]
+        return " ".join([name, *given])
+
+
+def _shown_value(value: Any) -> str:
+    if value is None:
+        return "NULL"
+    return repr(value) if isinstance(value, str | bytes) else str(value)
 
 
 class InputSection(_Location):

@@ -87,7 +87,7 @@ def test_a_condition_on_partition_columns_reads_only_those_partitions(
     release = run_release(spark, request, key=KEY)
     assert true_counts(spark, tmp_path) == {"north": 20000, "south": 0, None: 0}
     assert release.audit.header.input == (
-        f"parquet {partitioned} where day from 2013-01-31 before 2013-02-02 and month in (2)"
+        f"parquet {partitioned} where day from '2013-01-31' before '2013-02-02' and month in (2)"
     )
 
 
@@ -101,7 +101,7 @@ def test_a_condition_on_a_table_selects_values_null_and_ranges(
         release = released(spark, content(tmp_path, source))
         assert true_counts(spark, tmp_path) == {"north": 20100, "south": 0, None: 49900}
         assert release.audit.header.input == (
-            "table lake_visits where region in (north, NULL) and visit from 101"
+            "table lake_visits where region in ('north', NULL) and visit from 101"
         )
         assert release.audit.header.input_snapshot is None
     finally:

@@ -19,6 +19,8 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_notebook_releases_once_and_draws_its_figures(tmp_path: Path) -> None:
+    if os.environ.get("SPARK_DPHIST_TEST_CONNECT") == "1":
+        pytest.skip("has a Connect session of its own, once in CI is enough")
     if pyspark.__version__.startswith("3.5."):
         pytest.skip("pyspark 3.5 has no Connect server of its own")
     pytest.importorskip("matplotlib")
