@@ -41,7 +41,8 @@ def synthesize(
         from_working_directory(output), file_format=file_format, overwrite=overwrite
     )
     with Console(stderr=True).status("starting Spark") as status:
-        spark = open_session({})
+        quiet = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+        spark = open_session(quiet)
         published = making.read_release(spark, from_working_directory(release))
         status.update("making records")
         made = making.synthesize(spark, published, target, rows=rows, seed=seed, files=files)

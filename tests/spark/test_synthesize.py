@@ -109,6 +109,17 @@ def test_doubles_are_rounded_so_that_the_total_is_kept(spark: SparkSession) -> N
     assert ("c", 1) not in made
 
 
+def test_shares_of_the_largest_counts_are_exact(spark: SparkSession) -> None:
+    frame = small(spark, [(origin, 1, 2**62) for origin in "abc"], "bigint")
+    total = released_total(frame)
+    assert total.rows == 3 * 2**62
+    made = counted(synthetic_records(frame, ["origin", "month"], total, rows=99_999))
+    assert set(made.values()) == {33_333}
+    doubles = small(spark, [(origin, 1, 2.0**62) for origin in "abc"], "double")
+    with pytest.raises(ConfigurationError, match="more than can be shared out exactly"):
+        synthetic_records(doubles, ["origin", "month"], released_total(doubles), rows=10**12)
+
+
 def test_a_huge_group_is_spread_over_all_tasks(spark: SparkSession) -> None:
     frame = small(spark, [("big", 1, 10**6), *(("small", i, 3) for i in range(50))], "bigint")
     records = synthetic_records(frame, ["origin", "month"], released_total(frame), tasks=4)
