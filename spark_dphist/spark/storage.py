@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import posixpath
 import re
+import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -26,9 +27,10 @@ Mode = Literal["error", "overwrite"]
 # Hadoop's names of file systems that Arrow knows under another name.
 _ARROW_SCHEMES = {"s3a": "s3", "s3n": "s3"}
 
-# Formats that create or replace a table with its rows by one commit, and what marks such a copy.
+# Formats that create or replace a table with its rows by one commit, and the table property by
+# which such a copy is known to be one of what is staged.
 _TRANSACTIONAL = ("iceberg", "delta")
-_COPY_OF = "spark_dphist.release_id"
+_STAGED_AS = "spark_dphist.staged_as"
 
 # Arrow's names of the file systems that rename a directory at once.
 _RENAMING = ("local", "hdfs")
@@ -257,6 +259,10 @@ class TableTarget(Target):
 
     def stage(self, frame: DataFrame) -> None:
         """Write the DataFrame to the staging table."""
+        if self._transactional:
+            marked = frame.writeTo(self.staging_table).using(self.format).options(**self.options)
+            marked.tableProperty(_STAGED_AS, uuid.uuid4().hex).create()
+            return
         writer = frame.write.format(self.format).options(**self.options)
         writer.option("maxRecordsPerFile", 0).mode("error").saveAsTable(self.staging_table)
 
@@ -282,45 +288,39 @@ class TableTarget(Target):
         Iceberg and Delta replace a table by one commit, so that no reader finds it missing. Some
         of their catalogs cannot rename at all.
         """
-        transactional = self.format.lower() in _TRANSACTIONAL
-        if self.mode == "overwrite" and not transactional:
-            spark.sql(f"DROP TABLE IF EXISTS {self.table}")
-        if transactional and (
-            self.mode == "overwrite" or self._is_published(spark) or not self._renamed(spark)
-        ):
-            self._copy(spark)
-        elif not transactional:
-            spark.sql(self._rename)
-
-    @property
-    def _rename(self) -> str:
-        return f"ALTER TABLE {self.staging_table} RENAME TO {self.table}"
-
-    def _renamed(self, spark: SparkSession) -> bool:
-        try:
-            spark.sql(self._rename)
-        except SPARK_ERRORS:
-            # The catalog's class, and so its error, is anything. Where it could not rename, the
-            # copy says what is in the way.
-            return False
-        return True
-
-    def _copy(self, spark: SparkSession) -> None:
-        if not self._is_published(spark):
-            writer = self.read_staged(spark).writeTo(self.table).using(self.format)
-            writer = writer.options(**self.options).tableProperty(_COPY_OF, self.release_id)
+        if not self._transactional:
             if self.mode == "overwrite":
-                writer.createOrReplace()
+                spark.sql(f"DROP TABLE IF EXISTS {self.table}")
+            self._rename(spark)
+            return
+        staged_as = _property(spark, self.staging_table, _STAGED_AS)
+        if self.exists(spark) and _property(spark, self.table, _STAGED_AS) == staged_as:
+            # A run has copied it, and died before it dropped the rest.
+            self.discard(spark)
+            return
+        if self.mode == "error":
+            try:
+                self._rename(spark)
+            except SPARK_ERRORS:
+                # The catalog's class, and so its error, may be any. Where it was not that it
+                # cannot rename, copying fails as well and says what is in the way.
+                pass
             else:
-                writer.create()
+                return
+        copy = self.read_staged(spark).writeTo(self.table).using(self.format)
+        copy = copy.options(**self.options).tableProperty(_STAGED_AS, staged_as or "")
+        if self.mode == "overwrite":
+            copy.createOrReplace()
+        else:
+            copy.create()
         self.discard(spark)
 
-    def _is_published(self, spark: SparkSession) -> bool:
-        """Return whether a run has copied this release, and died before it dropped the rest."""
-        if not self.exists(spark):
-            return False
-        properties = spark.sql(f"SHOW TBLPROPERTIES {self.table}").collect()
-        return any((row.key, row.value) == (_COPY_OF, self.release_id) for row in properties)
+    @property
+    def _transactional(self) -> bool:
+        return self.format.lower() in _TRANSACTIONAL
+
+    def _rename(self, spark: SparkSession) -> None:
+        spark.sql(f"ALTER TABLE {self.staging_table} RENAME TO {self.table}")
 
     def discard(self, spark: SparkSession) -> None:
         """Drop the staging table, if there is one, with its files."""
@@ -337,6 +337,11 @@ class TableTarget(Target):
         return type(self)(
             _suffixed(self.table, suffix), self.release_id, self.format, self.options, self.mode
         )
+
+
+def _property(spark: SparkSession, table: str, name: str) -> str | None:
+    rows = spark.sql(f"SHOW TBLPROPERTIES {table}").collect()
+    return next((row.value for row in rows if row.key == name), None)
 
 
 def normalised_path(path: str) -> str:

@@ -216,6 +216,14 @@ def test_a_release_replaces_another_in_one_commit(
         "r3"
     ]
     assert len(snapshots(spark, f"{schema}.counts")) == 2
+    # Without a ledger an id may come again; what it replaces is another release all the same.
+    append(spark, schema)
+    replacing["confidential_audit"] = {"path": f"{tmp_path}/4/vault"}
+    again = released(spark, replacing).audit.header
+    stored = spark.table(f"{schema}.counts_audit_header").first()
+    assert stored is not None
+    assert stored.input_snapshot == again.input_snapshot == snapshots(spark, f"{schema}.visits")[1]
+    assert not [name for name in tables(spark, schema) if "staging" in name]
 
 
 def test_a_run_that_died_between_copying_and_tidying_is_completed_by_asking_again(
@@ -276,6 +284,14 @@ def test_snapshots_that_cannot_be_read_are_refused_with_the_mend(
     spark.table(f"{schema}.visits").select("region").limit(0).writeTo(f"{schema}.empty").append()
     released(spark, content(schema, tmp_path, input={"table": f"{schema}.empty"}))
     assert true_counts(spark, tmp_path) == {"a": 0, "b": 0, "c": 0}
+
+
+def test_the_confidential_audit_stays_out_of_the_catalog_of_a_public_table(
+    spark: SparkSession, schema: str, tmp_path: Path, warehouse: Path
+) -> None:
+    inside = content(schema, tmp_path, confidential_audit={"path": f"{warehouse}/t/vault"})
+    with pytest.raises(ConfigurationError, match="keep them apart"):
+        released(spark, inside)
 
 
 def test_a_path_is_pinned_like_a_table_and_refused_as_an_output(
