@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 _PACKED = "batch"
 
@@ -19,7 +19,8 @@ _PACKED = "batch"
 def collect_arrow(frame: DataFrame) -> pa.Table:
     """Collect a DataFrame to the driver as an Arrow table, its row order kept.
 
-    Timestamps come back with the session's time zone as type, the instants unchanged.
+    Timestamps come back with the session's time zone as type (empty columns, on
+    pyspark 3.5, with UTC), the instants unchanged.
     """
     if hasattr(frame, "toArrow"):
         collected: pa.Table = frame.toArrow()
@@ -39,7 +40,9 @@ def collect_arrow(frame: DataFrame) -> pa.Table:
         for batch in pa.ipc.open_stream(bytes(row[_PACKED])).read_all().to_batches()
     ]
     if not batches:
-        return pa.table({name: pa.array([], pa.null()) for name in names})
+        # Typed as with rows: what is computed from the columns of an empty table has types too.
+        empty: pa.Table = to_arrow_schema(frame.schema).empty_table()
+        return empty
     return pa.Table.from_batches(batches).rename_columns(names)
 
 
