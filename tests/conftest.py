@@ -124,6 +124,13 @@ def classic_only() -> None:
         pytest.skip("needs a classic session, not a Spark Connect client")
 
 
+@pytest.fixture(scope="session")
+def same_on_connect() -> None:
+    """Skip on Connect what only uses Spark in processes of its own."""
+    if ON_CONNECT:
+        pytest.skip("uses processes of its own, as with a classic session")
+
+
 @pytest.fixture
 def settings(spark: SparkSession) -> SessionSettings:
     @contextmanager

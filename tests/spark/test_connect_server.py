@@ -67,8 +67,6 @@ def environment(**more: str) -> dict[str, str]:
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[str]:
     """Start a server on a free port of the loopback device and return its address."""
-    if os.environ.get("SPARK_DPHIST_TEST_CONNECT") == "1":
-        pytest.skip("runs with the classic tests, in processes of its own")
     pytest.importorskip("grpc_status", reason="Spark Connect is not installed")
     if not SCRIPT.exists():
         pytest.skip("pyspark 3.5 has no Connect server of its own")
@@ -122,6 +120,7 @@ def wait_for(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
     pytest.fail(f"the server did not start: {log.read_text(errors='replace')[-3000:]}")
 
 
+@pytest.mark.usefixtures("same_on_connect")
 def test_a_server_without_the_package_gets_it_from_its_client_and_makes_the_golden_release(
     server: str, tmp_path: Path
 ) -> None:

@@ -18,6 +18,7 @@ from spark_dphist.accounting.ledger import Caps, Ledger
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.usefixtures("same_on_connect")
 def test_the_notebook_releases_once_and_draws_its_figures(tmp_path: Path) -> None:
     if os.environ.get("SPARK_DPHIST_TEST_CONNECT") == "1":
         pytest.skip("has a Connect session of its own, once in CI is enough")

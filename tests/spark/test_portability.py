@@ -71,6 +71,7 @@ def at_home(spark, tmp_path_factory) -> tuple[str, str]:  # type: ignore[no-unty
     return header.key_set_digest, header.counts_digest
 
 
+@pytest.mark.usefixtures("same_on_connect")
 def test_a_turkish_machine_on_samoa_makes_the_same_release(
     tmp_path: Path, at_home: tuple[str, str]
 ) -> None:

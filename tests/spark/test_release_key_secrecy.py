@@ -148,6 +148,7 @@ print("released")
 """
 
 
+@pytest.mark.usefixtures("same_on_connect")
 def test_the_client_of_spark_connect_does_not_log_the_key_at_debug_level(tmp_path: Path) -> None:
     pytest.importorskip("grpc_status")
     pytest.importorskip("zstandard", reason="Spark Connect is not installed")
