@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -430,5 +431,14 @@ def versions_json(spark_version: str) -> str:
         "python": platform.python_version(),
     }
     for package in ("pyspark", "numpy", "scipy", "pyarrow", "pandas", "cryptography"):
-        versions[package] = version(package)
+        versions[package] = _version_of(package)
     return json.dumps(versions, sort_keys=True)
+
+
+def _version_of(package: str) -> str:
+    # Whatever is wrong: by now the release is charged and drawn. Where pyspark was not installed by
+    # pip, there is no metadata of it.
+    try:
+        return version(package)
+    except Exception:
+        return str(getattr(sys.modules.get(package), "__version__", "unknown"))

@@ -212,7 +212,9 @@ class InputSection(_Location):
                 f"format {self.format!r} needs a declared 'schema', for example "
                 "'region STRING, day DATE': it must not be found in the confidential records"
             )
-        for option in self.options:
+        for option, value in self.options.items():
+            if option.lower() == "header" and value.lower() not in ("true", "false"):
+                raise ValueError(f"option {option!r} must be true or false, got {value!r}")
             if option.lower() in _INFERRING:
                 raise ValueError(
                     f"option {option!r} would find the schema in the confidential records: remove "

@@ -14,7 +14,7 @@ from spark_dphist.config import (
 from spark_dphist.errors import ConfigurationError
 from spark_dphist.request import ReleaseRequest, new_release_id
 from spark_dphist.spark.bins import Bins
-from spark_dphist.spark.failures import SPARK_ERRORS
+from spark_dphist.spark.failures import SPARK_ERRORS, first_sentence_of
 from spark_dphist.spark.key_set import KeySet
 from spark_dphist.spark.places import OutputTarget
 from spark_dphist.spark.selection import ColumnCondition, select_records
@@ -118,16 +118,11 @@ def _read(
         _ = pinned.records.schema
     except SPARK_ERRORS as error:
         raise ConfigurationError(
-            f"{called} cannot be read: {_first_sentence(error)} Check the path or table, its "
+            # Schemas come from catalogs, files' footers and declarations, never from records.
+            f"{called} cannot be read: {first_sentence_of(error)}. Check the path or table, its "
             "format and your permissions."
         ) from None
     return pinned
-
-
-def _first_sentence(error: Exception) -> str:
-    # Schemas come from catalogs, files' footers and declarations, never from records, so the
-    # message cannot quote one.
-    return str(error).split("\n", maxsplit=1)[0].split("SQLSTATE")[0].strip()
 
 
 def _binned(records: DataFrame, groups: GroupsSection) -> DataFrame:

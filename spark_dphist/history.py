@@ -109,9 +109,7 @@ def read_audit(path: str) -> PublicAudit:
     for table in tables.values():
         if not Path(table).exists():
             raise ConfigurationError(
-                f"there is no audit at {path!r}: {table!r} does not exist. Name what the paths "
-                "'..._audit_groups' and '..._audit_header' of a release begin with; read audits "
-                "in tables of a catalog with Spark and compose them with group_history"
+                f"there is no audit at {path!r}: {table!r} does not exist. {_mend(path)}"
             )
     try:
         header = AuditHeader.from_arrow(pyarrow.parquet.read_table(tables[_HEADER]))
@@ -121,6 +119,21 @@ def read_audit(path: str) -> PublicAudit:
             f"the audit at {path!r} cannot be read ({type(error).__name__}): it is not Parquet, or "
             "not one that this version of spark-dphist writes"
         ) from None
+
+
+def _mend(path: str) -> str:
+    if "://" in path:
+        return (
+            "Only local paths are read here: copy the two tables of the audit to one, or read them "
+            "with Spark as a PublicAudit (docs/reference/api.md)."
+        )
+    beside = f"{path.rstrip('/')}_audit"
+    if Path(beside + _HEADER).exists():
+        return f"Did you mean {beside!r}? That is the audit of these counts."
+    return (
+        "Name what the paths '..._audit_groups' and '..._audit_header' of a release begin with: "
+        "its output's path and '_audit', unless [audit] says otherwise. Was the release made?"
+    )
 
 
 def _check_same(headers: tuple[AuditHeader, ...]) -> None:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import get_args
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from spark_dphist.accounting.composition import PolicyCost
@@ -22,8 +23,8 @@ from spark_dphist.errors import ConfigurationError
 from spark_dphist.key_ranges import MAX_GROUPS
 from spark_dphist.mechanisms import Mechanism, Rounding
 from spark_dphist.spark.bounding import unit_field
-from spark_dphist.spark.failures import SPARK_ERRORS, condition_of
-from spark_dphist.spark.group_key import key_fields
+from spark_dphist.spark.failures import SPARK_ERRORS, condition_of, first_sentence_of
+from spark_dphist.spark.group_key import key_fields, quoted
 from spark_dphist.spark.key_origin import ConfidentialKeySetWarning, origin_warning
 from spark_dphist.spark.key_set import KeySet, LearntKeys
 from spark_dphist.spark.noise import published_fields
@@ -245,20 +246,50 @@ def refuse_existing(
 def _rehearse(
     spark: SparkSession, request: ReleaseRequest, fields: Sequence[T.StructField]
 ) -> None:
-    """Stage and remove an empty table, so that nothing is charged for what cannot be written."""
+    """Stage and remove a table, so that nothing is charged for what cannot be written.
+
+    It is empty where the format keeps every key. Others are given the key set, as some write two
+    keys alike: by default Spark's CSV does so with NULL and the empty string.
+    """
     # Under a name of its own, so that nothing of another run is in its way or removed with it.
     trial = replace(request.output, release_id=new_release_id("rehearsal"))
     try:
-        trial.stage(spark.createDataFrame([], request.released_schema(fields)))
+        if request.output.format.lower() in FULL_FORMATS:
+            trial.stage(spark.createDataFrame([], request.released_schema(fields)))
+        else:
+            _rehearse_keys(spark, request, fields, trial)
     except SPARK_ERRORS as error:
         raise ConfigurationError(
             f"the output {request.output.described!r} cannot be written as "
-            f"{request.output.format!r} ({condition_of(error)}). Check the name and your "
+            f"{request.output.format!r}: {first_sentence_of(error)}. Check the name and your "
             "permissions. If the format cannot hold the group columns: use 'parquet', and "
             "convert what was published."
         ) from None
     finally:
         trial.discard(spark)
+
+
+def _rehearse_keys(
+    spark: SparkSession,
+    request: ReleaseRequest,
+    fields: Sequence[T.StructField],
+    trial: OutputTarget,
+) -> None:
+    """Stage the declared groups with zeros for numbers, and compare the keys that come back."""
+    schema = request.released_schema(fields)
+    names = [quoted(field.name) for field in fields]
+    keys = request.key_set.to_spark(spark, fields).select(*names).distinct()
+    numbers = published_fields(request.rounding)
+    zeros = [F.lit(0).cast(field.dataType).alias(field.name) for field in numbers]
+    trial.stage(keys.select(*names, *zeros))
+    kept = trial.read_staged(spark, schema).select(*names)
+    if keys.exceptAll(kept).limit(1).count():
+        raise ConfigurationError(
+            f"the format {request.output.format!r} does not keep every group key of this key set: "
+            "it writes some of them alike, or changes them. Use 'parquet', and convert what was "
+            "published. (Spark's csv keeps NULL and the empty string apart with "
+            'output.options.nullValue = "NULL", if no key is that text.)'
+        )
 
 
 def _check_selection(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sys
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -24,16 +26,19 @@ _NOTHING_DONE = "Nothing has been read, charged or written."
 def check_executors(spark: SparkSession) -> None:
     """Refuse a session whose executors cannot run the noise stage of this version.
 
-    A job without data asks on every core. Where the driver's own machine is the executor, there is
-    nothing to ask, and no job is run.
+    A job without data asks on every core. Where the driver's own machine is the executor, and its
+    Python the workers', there is nothing to ask, and no job is run.
 
     Raises
     ------
     ConfigurationError
         If executors lack the package or one of its dependencies, or have another version of it.
     """
+    other = None
     if _is_local(spark):
-        return
+        other = _other_python(spark)
+        if other is None:
+            return
 
     # Nested, so that it is pickled by value: executors without the package can run it.
     def installed(_: int) -> tuple[str | None, str | None]:
@@ -57,7 +62,15 @@ def check_executors(spark: SparkSession) -> None:
             f"{sys.version_info.major}.{sys.version_info.minor} like the driver, where "
             f"spark.pyspark.python or PYSPARK_PYTHON says. {_NOTHING_DONE}"
         ) from None
-    _compare({(row.version, row.fault) for row in rows})
+    try:
+        _compare({(row.version, row.fault) for row in rows})
+    except ConfigurationError as error:
+        if other is None:
+            raise
+        raise ConfigurationError(
+            f"this machine's Spark runs its workers with {other}, not with {sys.executable}: set "
+            f"the environment's PYSPARK_PYTHON to the latter before the session starts ({error})"
+        ) from None
 
 
 def _compare(found: set[tuple[str | None, str | None]]) -> None:
@@ -94,6 +107,19 @@ def _is_local(spark: SparkSession) -> bool:
     return re.fullmatch(r"local(\[.*\])?", master) is not None
 
 
+def _other_python(spark: SparkSession) -> str | None:
+    """Return the Python of local workers if it may be another one than this.
+
+    Spark starts workers by name: ``python3``, unless PYSPARK_PYTHON says otherwise.
+    """
+    named = spark.sparkContext.pythonExec
+    found = shutil.which(named)
+    # Links are not followed: those of a virtual environment lead out of it.
+    if found is not None and Path(found).absolute().parent == Path(sys.executable).parent:
+        return None
+    return found or named
+
+
 def _cause(error: Exception) -> str:
     """Name what went wrong; the job reads no data, so its message cannot quote any."""
     text = str(error)
@@ -101,4 +127,4 @@ def _cause(error: Exception) -> str:
     python = re.findall(r"^(?:\w+\.)*(\w+(?:Error|Exception): .+)$", text, re.MULTILINE)
     java = re.findall(r"\w+(?:Error|Exception): (?!.*\w(?:Error|Exception): ).+", text)
     named = python[-1:] or java[:1] or [condition_of(error)]
-    return named[0][:300].strip().rstrip(".")
+    return str(named[0])[:300].strip().rstrip(".")

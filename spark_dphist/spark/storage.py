@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import posixpath
 import re
+import tempfile
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -123,7 +124,13 @@ class PathTarget(Target):
         return f"{normalised_path(self.path)}.staging-{self.release_id}"
 
     def refuse_existing(self, spark: SparkSession) -> None:
-        """Raise ``ConfigurationError`` if the path exists and may not be overwritten."""
+        """Raise ``ConfigurationError`` if the path may not be overwritten, or not be written."""
+        fault = _why_not_writable(self.path)
+        if fault is not None:
+            raise ConfigurationError(
+                f"nothing can be written to {self.path!r} ({fault}). Choose another path, or give "
+                "this user the permission to write there."
+            )
         if self.mode == "error" and path_exists(self.path):
             raise ConfigurationError(
                 f"output path {self.path!r} exists. A release is never overwritten silently: "
@@ -366,6 +373,25 @@ def path_exists(path: str) -> bool:
     """Return whether there is a file or directory."""
     file_system, inside = _resolve(path)
     return bool(file_system.get_file_info(inside).type != pyarrow.fs.FileType.NotFound)
+
+
+def _why_not_writable(path: str) -> str | None:
+    """Return why nothing can be put at a local path; None where it can, or that is not known.
+
+    It is tried in the directory that the path lies in, or in the one where the first missing
+    directory would be made.
+    """
+    file_system, inside = _resolve(path)
+    if file_system.type_name != "local":
+        return None
+    directory = Path(inside).parent
+    try:
+        while not directory.exists():
+            directory = directory.parent
+        with tempfile.TemporaryDirectory(prefix=".spark-dphist-", dir=directory):
+            return None
+    except OSError as error:
+        return f"{directory}: {error.strerror}"
 
 
 def _suffixed(table: str, suffix: str) -> str:

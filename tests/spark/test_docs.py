@@ -91,6 +91,7 @@ def reader(
     return Reader(capfd)
 
 
+@pytest.mark.usefixtures("classic_only")  # the same commands again would show nothing more
 def test_the_tutorial_and_the_pages_after_it_do_what_they_say(reader: Reader) -> None:
     reader.read("tutorial.md")
     assert Path("report.html").stat().st_size > 10_000
