@@ -549,7 +549,7 @@ class AuditSection(_Section):
 
     path: Text | None = None
     table: Text | None = None
-    max_collected_groups: Integer = Field(default=1_000_000, ge=0)
+    max_collected_groups: Integer = Field(default=5_000_000, ge=0)
     delta_log: Text | None = None
 
     @model_validator(mode="after")

@@ -7,6 +7,7 @@ it again after the data has changed would cancel the noise.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -195,9 +196,8 @@ def run_release(
         return _hand_out(spark, request, fields, ledger, on_step)
     refuse_existing(spark, request, fields)
     check_executors(spark)
-    size = declared_groups(spark, request, fields)
     release_key = ReleaseKey.generate() if key is None else key
-    noisy = _noisy_counts(spark, request, fields, release_key, request.file_count(size))
+    size, noisy = _planned(spark, request, fields, release_key)
     if ledger is not None:
         for left in ledger.half_done(_dataset(request)):
             on_step(f"release {left.release_id!r} is half done: running, or dead and still charged")
@@ -423,6 +423,20 @@ def _with_stored_keys(
     schema = T.StructType([T.StructField(each.name, each.dataType, True) for each in fields])
     stored = request.learnt_keys.read_current(spark, schema)
     return replace(request, key_set=LearntKeys(request.selection, stored))
+
+
+def _planned(
+    spark: SparkSession, request: ReleaseRequest, fields: Sequence[T.StructField], key: ReleaseKey
+) -> tuple[int, DataFrame]:
+    """Count the declared groups, public ones, while Spark plans the release."""
+    expected = request.file_count(declared=0)
+    with ThreadPoolExecutor(max_workers=1) as background:
+        counting = background.submit(declared_groups, spark, request, fields)
+        noisy = _noisy_counts(spark, request, fields, key, expected)
+        size = counting.result()
+    if request.file_count(size) != expected:
+        noisy = _noisy_counts(spark, request, fields, key, request.file_count(size))
+    return size, noisy
 
 
 def _noisy_counts(

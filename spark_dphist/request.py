@@ -33,7 +33,7 @@ from spark_dphist.spark.storage import PathTarget, TableTarget, normalised_path
 
 _RELEASE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 # What a driver with Spark's default of 1 GB holds; docs/audit.md has the measurement.
-MAX_COLLECTED_GROUPS = 1_000_000
+MAX_COLLECTED_GROUPS = 5_000_000
 # A file of this many groups has some megabytes, and is written in about a second.
 GROUPS_PER_FILE = 500_000
 # Formats that can write every group key; what others cannot write is found out beforehand.

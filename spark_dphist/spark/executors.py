@@ -124,7 +124,7 @@ def _cause(error: Exception) -> str:
     """Name what went wrong; the job reads no data, so its message cannot quote any."""
     text = str(error)
     # The last line of a Python traceback, or the innermost of the errors on Java's first line.
-    python = re.findall(r"^(?:\w+\.)*(\w+(?:Error|Exception): .+)$", text, re.MULTILINE)
-    java = re.findall(r"\w+(?:Error|Exception): (?!.*\w(?:Error|Exception): ).+", text)
+    python: list[str] = re.findall(r"^(?:\w+\.)*(\w+(?:Error|Exception): .+)$", text, re.MULTILINE)
+    java: list[str] = re.findall(r"\w+(?:Error|Exception): (?!.*\w(?:Error|Exception): ).+", text)
     named = python[-1:] or java[:1] or [condition_of(error)]
     return str(named[0])[:300].strip().rstrip(".")

@@ -125,6 +125,26 @@ def test_more_groups_than_the_driver_can_hold_are_audited_by_spark(
     assert release.audit_table.count() == release.audit.header.key_set_size == 12
 
 
+def test_an_audit_collected_in_slices_has_every_group_once(spark, records, tmp_path, monkeypatch):
+    whole = run_release(spark, request_for(spark, tmp_path / "whole", records=records), key=KEY)
+    monkeypatch.setattr(audit_stage, "_COLLECTED_AT_ONCE", 5)
+    collect, sizes = audit_stage.collect_arrow, []
+
+    def counted(frame):
+        table = collect(frame)
+        sizes.append(table.num_rows)
+        return table
+
+    monkeypatch.setattr(audit_stage, "collect_arrow", counted)
+    sliced = run_release(spark, request_for(spark, tmp_path / "sliced", records=records), key=KEY)
+    assert len(sizes) == 3
+    assert sum(sizes) == 12
+    everything = (*RELEASED, *AUDIT_COLUMNS)
+    assert by_key(sliced.audit.groups, everything) == by_key(whole.audit.groups, everything)
+    differing = ("created_at", "output")
+    assert without(sliced.audit.header, *differing) == without(whole.audit.header, *differing)
+
+
 def test_a_key_set_with_duplicates_counts_once_on_both_ways(spark, records, tmp_path):
     keys = spark.createDataFrame([("AA", 1), ("BB", 2), ("AA", 1)], "carrier string, month int")
     digests = set()
@@ -284,5 +304,5 @@ def test_stored_audits_of_one_grouping_compose(spark, records, tmp_path):
 
 def test_the_limit_of_collected_groups_is_the_same_everywhere():
     limit = AuditSection().max_collected_groups
-    assert limit == MAX_COLLECTED_GROUPS == 1_000_000
+    assert limit == MAX_COLLECTED_GROUPS == 5_000_000
     assert f"{limit:,}" in DOCUMENTED.read_text(encoding="utf-8")
