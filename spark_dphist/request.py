@@ -246,18 +246,11 @@ def refuse_existing(
 def _rehearse(
     spark: SparkSession, request: ReleaseRequest, fields: Sequence[T.StructField]
 ) -> None:
-    """Stage and remove a table, so that nothing is charged for what cannot be written.
-
-    It is empty where the format keeps every key. Others are given the key set, as some write two
-    keys alike: by default Spark's CSV does so with NULL and the empty string.
-    """
+    """Stage and remove an empty table, so that nothing is charged for what cannot be written."""
     # Under a name of its own, so that nothing of another run is in its way or removed with it.
     trial = replace(request.output, release_id=new_release_id("rehearsal"))
     try:
-        if request.output.format.lower() in FULL_FORMATS:
-            trial.stage(spark.createDataFrame([], request.released_schema(fields)))
-        else:
-            _rehearse_keys(spark, request, fields, trial)
+        trial.stage(spark.createDataFrame([], request.released_schema(fields)))
     except SPARK_ERRORS as error:
         raise ConfigurationError(
             f"the output {request.output.described!r} cannot be written as "
@@ -267,6 +260,8 @@ def _rehearse(
         ) from None
     finally:
         trial.discard(spark)
+    if request.output.format.lower() not in FULL_FORMATS:
+        _rehearse_keys(spark, request, fields, trial)
 
 
 def _rehearse_keys(
@@ -275,15 +270,26 @@ def _rehearse_keys(
     fields: Sequence[T.StructField],
     trial: OutputTarget,
 ) -> None:
-    """Stage the declared groups with zeros for numbers, and compare the keys that come back."""
-    schema = request.released_schema(fields)
+    """Stage the declared groups with zeros for numbers, and compare the keys that come back.
+
+    Some formats write two keys alike: by default Spark's CSV does so with NULL and empty text.
+    """
     names = [quoted(field.name) for field in fields]
-    keys = request.key_set.to_spark(spark, fields).select(*names).distinct()
     numbers = published_fields(request.rounding)
     zeros = [F.lit(0).cast(field.dataType).alias(field.name) for field in numbers]
-    trial.stage(keys.select(*names, *zeros))
-    kept = trial.read_staged(spark, schema).select(*names)
-    if keys.exceptAll(kept).limit(1).count():
+    keys = request.key_set.to_spark(spark, fields).select(*names).distinct()
+    try:
+        trial.stage(keys.select(*names, *zeros))
+        kept = trial.read_staged(spark, request.released_schema(fields)).select(*names)
+        lost = keys.exceptAll(kept).limit(1).count()
+    except SPARK_ERRORS as error:
+        raise ConfigurationError(
+            f"the key set cannot be written as {request.output.format!r} ({condition_of(error)}). "
+            "Use 'parquet', and convert what was published."
+        ) from None
+    finally:
+        trial.discard(spark)
+    if lost:
         raise ConfigurationError(
             f"the format {request.output.format!r} does not keep every group key of this key set: "
             "it writes some of them alike, or changes them. Use 'parquet', and convert what was "

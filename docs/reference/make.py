@@ -46,7 +46,8 @@ MEANINGS = {
         "path": "Local path or URI. Either this or `table`.",
         "table": "A table or view of the catalog.",
         "format": "Of the files at `path`, as Spark calls it.",
-        "options": "Of Spark's reader, such as `header` for CSV.",
+        "options": "Of Spark's reader. For CSV, `header = true` if the first line holds names; a "
+        "file without such a line would lose its first record.",
         "schema": "Columns and types as in SQL. Needed for csv, json and xml.",
         "where": 'Conditions on columns, joined by "and": [lake-tables.md](../lake-tables.md).',
         "snapshot": "The Iceberg snapshot or Delta version that is read; the current one by "

@@ -305,11 +305,23 @@ def test_an_unknown_data_set_another_unit_and_no_data_set_are_refused(
     assert kinds(ledger) == []
 
 
-def test_what_spark_cannot_plan_is_refused_before_it_is_charged(spark, ask, ledger, settings):
+def test_what_spark_cannot_plan_is_refused_before_it_is_charged(spark, ask, ledger, monkeypatch):
+    def unplannable(records, *_):
+        return records.select("no_such_column")
+
+    monkeypatch.setattr("spark_dphist.release.count_groups", unplannable)
+    with pytest.raises(ConfigurationError, match="UNRESOLVED_COLUMN"):
+        run_release(spark, ask(), ledger=ledger)
+    assert kinds(ledger) == []
+
+
+def test_columns_that_spark_cannot_tell_apart_are_refused_before_they_are_charged(
+    spark, ask, ledger, settings
+):
     with settings({"spark.sql.caseSensitive": "true"}):
         records = confidential_records(spark).withColumn("CARRIER", F.lit("x"))
         _ = records.schema
-    with pytest.raises(ConfigurationError, match="AMBIGUOUS_REFERENCE"):
+    with pytest.raises(ConfigurationError, match="two columns named 'carrier' and 'CARRIER'"):
         run_release(spark, ask(records=records), ledger=ledger)
     assert kinds(ledger) == []
 
