@@ -12,6 +12,7 @@ from spark_dphist.spark.group_key import RESERVED_PREFIX, quoted
 
 TRUE_COUNT = RESERVED_PREFIX + "true_count"
 _DECLARED = RESERVED_PREFIX + "declared"
+_AS_MANY_AS_THERE_ARE = 1_000_000
 
 
 def count_groups(
@@ -46,7 +47,9 @@ def count_groups(
     names = [field.name for field in fields]
     columns = [quoted(name) for name in names]
     counted = records.groupBy(*columns).agg(F.count(F.lit(1)).alias(TRUE_COUNT))
-    declared = keys.select(
+    # Coalescing hides how the keys are partitioned. If that were known and as the counts are, Spark
+    # would leave out the shuffle below, and the number of files would follow from the data's size.
+    declared = keys.coalesce(_AS_MANY_AS_THERE_ARE).select(
         *columns, F.lit(0).cast("bigint").alias(TRUE_COUNT), F.lit(True).alias(_DECLARED)
     )
     together = counted.withColumn(_DECLARED, F.lit(False)).union(declared)

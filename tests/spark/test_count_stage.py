@@ -144,7 +144,7 @@ def test_the_number_of_partitions_is_the_one_asked_for_whatever_the_key_set_come
 ) -> None:
     with settings({"spark.sql.shuffle.partitions": "4"}):
         # Keys that are partitioned as the counts are, so that Spark could leave out the shuffle.
-        keys = spark.range(50).select(F.col("id").alias("number")).distinct()
+        keys = spark.range(500).select((F.col("id") % 50).alias("number")).distinct()
         records = spark.range(90).select((F.col("id") % 7).alias("number"))
         fields = [T.StructField("number", T.LongType())]
         counts = count_groups(records, keys, fields, partitions)
@@ -155,3 +155,4 @@ def test_the_number_of_partitions_is_the_one_asked_for_whatever_the_key_set_come
             sorted(placed)
         )
         assert {row.place for row in placed} == set(range(partitions))
+        assert explained(counts).count("REPARTITION_BY_NUM") == 1
