@@ -190,6 +190,7 @@ def check_request(spark: SparkSession, request: ReleaseRequest) -> list[T.Struct
             "Write the stream to a table and release that."
         )
     fields = key_fields(schema, request.columns, f"the input {request.input}")
+    _check_cases(spark, schema, request)
     unit_field(schema, request.privacy_unit, f"the input {request.input}")
     request.key_set.to_spark(spark, fields)
     origin = origin_warning(spark, request.key_set, request.records, request.columns)
@@ -296,6 +297,20 @@ def _rehearse_keys(
             "published. (Spark's csv keeps NULL and the empty string apart with "
             'output.options.nullValue = "NULL", if no key is that text.)'
         )
+
+
+def _check_cases(spark: SparkSession, schema: T.StructType, request: ReleaseRequest) -> None:
+    """Refuse group columns of whose name the input has another in other letters' case."""
+    if str(spark.conf.get("spark.sql.caseSensitive", None)).lower() == "true":
+        return
+    for column in request.columns:
+        alike = [name for name in schema.names if name.lower() == column.lower()]
+        if len(alike) > 1:
+            raise ConfigurationError(
+                f"the input {request.input} has columns named {' and '.join(map(repr, alike))}, "
+                "which this session does not tell apart: rename all but one of them, or set "
+                "spark.sql.caseSensitive to true"
+            )
 
 
 def _check_selection(

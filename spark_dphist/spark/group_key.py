@@ -65,8 +65,7 @@ def key_fields(schema: T.StructType, columns: Sequence[str], source: str) -> lis
     """
     if not columns:
         raise ConfigurationError("group columns are missing: name at least one column to group by")
-    folded = [name.lower() for name in columns]
-    repeated = {name for name in columns if folded.count(name.lower()) > 1}
+    repeated = {name for name in columns if list(columns).count(name) > 1}
     if repeated:
         raise ConfigurationError(f"group column {sorted(repeated)[0]!r} is named twice")
     names = [field.name for field in schema.fields]
@@ -75,13 +74,8 @@ def key_fields(schema: T.StructType, columns: Sequence[str], source: str) -> lis
             raise ConfigurationError(
                 f"group column {name!r} is not a column of {source}. {did_you_mean(name, names)}"
             )
-        # Spark does not tell cases apart unless it is told to.
-        alike = [other for other in names if other.lower() == name.lower()]
-        if len(alike) > 1:
-            raise ConfigurationError(
-                f"{source} has two columns named {' and '.join(map(repr, alike))}: rename one of "
-                "them"
-            )
+        if names.count(name) > 1:
+            raise ConfigurationError(f"{source} has two columns named {name!r}: rename one of them")
         if name.lower() in _RESERVED or name.lower().startswith(RESERVED_PREFIX):
             raise ConfigurationError(
                 f"group column {name!r} has a name the release itself uses. Rename the column."

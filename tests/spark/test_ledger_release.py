@@ -321,7 +321,7 @@ def test_columns_that_spark_cannot_tell_apart_are_refused_before_they_are_charge
     with settings({"spark.sql.caseSensitive": "true"}):
         records = confidential_records(spark).withColumn("CARRIER", F.lit("x"))
         _ = records.schema
-    with pytest.raises(ConfigurationError, match="two columns named 'carrier' and 'CARRIER'"):
+    with pytest.raises(ConfigurationError, match="'carrier' and 'CARRIER', which this session"):
         run_release(spark, ask(records=records), ledger=ledger)
     assert kinds(ledger) == []
 

@@ -14,7 +14,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pyspark.sql import types as T
 
 import spark_dphist
 from spark_dphist.audit import versions_json
@@ -23,7 +22,6 @@ from spark_dphist.errors import ConfigurationError
 from spark_dphist.spark import check_pyspark
 from spark_dphist.spark.executors import _other_python
 from spark_dphist.spark.failures import first_sentence_of
-from spark_dphist.spark.group_key import key_fields
 from spark_dphist.spark.storage import PathTarget
 
 FLIGHTS = (Path(__file__).parents[2] / "conf" / "flights.toml").read_text(encoding="utf-8")
@@ -232,11 +230,3 @@ def test_a_place_under_a_file_is_refused_and_a_free_one_is_left_as_it_was(tmp_pa
         PathTarget(f"{tmp_path}/file/counts", "r1").refuse_existing(session)
     PathTarget(f"{tmp_path}/not/yet/counts", "r1").refuse_existing(session)
     assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
-
-
-def test_columns_that_spark_cannot_tell_apart_are_named() -> None:
-    schema = T.StructType([T.StructField(name, T.LongType()) for name in ("month", "Month")])
-    with pytest.raises(ConfigurationError, match=r"two columns named 'month' and 'Month': rename"):
-        key_fields(schema, ["month"], "the input")
-    with pytest.raises(ConfigurationError, match="is named twice"):
-        key_fields(schema, ["month", "Month"], "the input")
