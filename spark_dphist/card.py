@@ -107,6 +107,13 @@ def _limits(header: AuditHeader) -> Iterator[str]:
         "The worst case above holds for everyone. Members of large groups are protected better, as "
         "the budget in the audit shows for the released counts; what it really was is confidential."
     )
+    if header.key_set_selection is not None:
+        learnt = json.loads(header.key_set_selection)
+        yield (
+            "That budget is of the counts alone: what learning the key set cost, rho = "
+            f"{amount_text(learnt['rho'])} and delta = {amount_text(learnt['delta'])}, comes on "
+            "top of it for every member, and is part of the worst case."
+        )
     yield "Records outside the key set are not counted, and how many there were is not told."
     if header.dataset is None:
         yield "It was not charged to a ledger: nobody adds up what several releases cost."

@@ -51,6 +51,7 @@ def _fields(composed: GroupHistory) -> dict[str, Any]:
         ],
         "privacy_unit": composed.releases[0].privacy_unit,
         "everyone_rho": str(composed.everyone),
+        "key_set_delta": str(composed.key_set_delta),
         "confidence": composed.confidence,
         "groups": [
             {
@@ -83,6 +84,11 @@ def _head(composed: GroupHistory) -> Iterator[Text]:
         f"Together, for everyone: rho = {composed.everyone.float_upper():.4g}; the bracket of a "
         f"group holds its realised rho with probability {composed.confidence:.4g} or more"
     )
+    if composed.key_set_delta.units:
+        yield Text(
+            f"The learnt key sets add delta = {composed.key_set_delta.float_upper():.4g} for every "
+            "unit; their rho is in all budgets here"
+        )
 
 
 def _table(composed: GroupHistory, most: int) -> Iterator[Table | Text]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,18 +29,23 @@ class GroupHistory:
         The headers, in the order in which they were made.
     groups
         One row for each group: its key, and the sums over the releases of ``rho_at_noisy_count``,
-        ``rho_lower`` and ``rho_upper`` under the same names, in rho; sums rounded outwards.
+        ``rho_lower`` and ``rho_upper`` under the same names, in rho, each with what learning the
+        releases' key sets cost every unit; sums rounded outwards.
     confidence
         The sums of ``rho_lower`` and ``rho_upper`` bracket the realised V(n) of a group with at
         least this probability (union bound over the releases' intervals).
     everyone
         sum_j of the worst cases, exact: holds for every unit, wherever its records are.
+    key_set_delta
+        sum_j of the delta of learnt key sets, exact: all budgets here are of approximate zCDP with
+        this delta; 0 where every key set was declared.
     """
 
     releases: tuple[AuditHeader, ...]
     groups: pa.Table
     confidence: float
     everyone: Rho
+    key_set_delta: Rho
 
 
 def group_history(audits: Sequence[PublicAudit]) -> GroupHistory:
@@ -58,9 +64,10 @@ def group_history(audits: Sequence[PublicAudit]) -> GroupHistory:
 
     Notes
     -----
-    zCDP budgets add (Bun and Steinke 2016, Lemma 1.7). The released counts of one group differ
-    between the releases, so the sum at the released counts is an estimate; the bracket holds
-    wherever all the intervals hold the true count.
+    zCDP budgets add (Bun and Steinke 2016, Lemma 1.7), and so do the rho and the delta of learnt
+    key sets (their Lemma 8.2), which cost the members of every group the same. The released counts
+    of one group differ between the releases, so the sum at the released counts is an estimate; the
+    bracket holds wherever all the intervals hold the true count.
     """
     ordered = sorted(audits, key=lambda audit: (audit.header.created_at, audit.header.release_id))
     headers = tuple(audit.header for audit in ordered)
@@ -76,10 +83,12 @@ def group_history(audits: Sequence[PublicAudit]) -> GroupHistory:
                 f"the stored audits of {headers[0].release_id!r} and {header.release_id!r} hold "
                 "different groups, although their headers agree: one of them was changed"
             )
+    learnt = [json.loads(each.key_set_selection) for each in headers if each.key_set_selection]
+    on_top = [np.full(first.num_rows, float(each["rho"])) for each in learnt]
     groups = first
     for name in BUDGET_COLUMNS:
         towards = -np.inf if name == "rho_lower" else np.inf
-        total = _summed([table[name].to_numpy() for table in tables], towards)
+        total = _summed([*(table[name].to_numpy() for table in tables), *on_top], towards)
         groups = groups.append_column(pa.field(name, pa.float64(), False), pa.array(total))
     missed = sum(1 - header.confidence for header in headers)
     return GroupHistory(
@@ -87,6 +96,7 @@ def group_history(audits: Sequence[PublicAudit]) -> GroupHistory:
         groups=groups,
         confidence=max(0.0, 1 - missed - len(headers) * 2.0**-50),
         everyone=Rho(sum(Rho.upper(header.worst_case_rho).units for header in headers)),
+        key_set_delta=Rho(sum(Rho.upper(str(each["delta"])).units for each in learnt)),
     )
 
 

@@ -1,8 +1,10 @@
 """Budgets of releases of the same groups add up, group by group and for everyone."""
 
+import dataclasses
 import datetime
 import json
 from decimal import Decimal
+from fractions import Fraction
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,7 +14,8 @@ import pytest
 from example_audit import example_header
 
 from spark_dphist.accounting.composition import Rho
-from spark_dphist.audit import BUDGET_COLUMNS, PublicAudit, audit_groups
+from spark_dphist.accounting.key_selection import KeySelection
+from spark_dphist.audit import BUDGET_COLUMNS, PublicAudit, audit_groups, selection_json
 from spark_dphist.cli import main
 from spark_dphist.errors import ConfigurationError
 from spark_dphist.history import group_history, read_audit
@@ -120,6 +123,30 @@ def test_sums_are_rounded_outwards_and_zeros_stay_zero(audits):
     free = [audit_of(Constant(floor=20), released([10] * 4, 5), name) for name in "ab"]
     for name in BUDGET_COLUMNS:
         assert set(group_history(free).groups[name].to_pylist()) == {0.0}
+
+
+def test_what_learning_the_key_set_cost_comes_on_top_in_every_group_and_its_deltas_add_up():
+    table = released([100, 40, 3, 1000], 10)
+    selections = [KeySelection(epsilon=0.5, delta=1e-7), KeySelection(epsilon=0.1, delta=3e-9)]
+    learnt = [
+        audit_of(FIRST, table, f"learnt-{hour}", hour, key_set_selection=selection_json(each))
+        for hour, each in enumerate(selections)
+    ]
+    declared = audit_of(SECOND, table, "declared", 3)
+    composed = group_history([*learnt, declared])
+    without = [audit.groups.sort_by("month") for audit in (*learnt, declared)]
+    on_top = sum(selection.rho_upper for selection in selections)
+    assert on_top > 0.1
+    made = composed.groups.sort_by("month")
+    for name in BUDGET_COLUMNS:
+        noise = sum(each[name].to_numpy() for each in without)
+        assert made[name].to_numpy() == pytest.approx(noise + on_top, rel=1e-13)
+    for row in range(4):
+        exact = [Fraction(each["rho_upper"][row].as_py()) for each in without]
+        exact += [Fraction(each.rho_upper) for each in selections]
+        assert Fraction(made["rho_upper"][row].as_py()) >= sum(exact)
+    assert composed.key_set_delta == Rho.upper("1.03e-7")
+    assert group_history([declared]).key_set_delta == Rho()
 
 
 @pytest.mark.parametrize(
@@ -250,6 +277,22 @@ def test_the_command_line_gives_programs_every_group(stored, line, audits):
     ]
     for name in BUDGET_COLUMNS:
         assert [group[name] for group in read["groups"]] == composed.groups[name].to_pylist()
+
+
+def test_the_command_line_states_the_deltas_of_learnt_key_sets(audits, tmp_path, line):
+    selection = selection_json(KeySelection(epsilon=0.5, delta=1e-7))
+    stem = tmp_path / "learnt_audit"
+    header = dataclasses.replace(audits[1].header, key_set_selection=selection)
+    pq.write_table(audits[1].groups, f"{stem}_groups")
+    pq.write_table(header.to_arrow(), f"{stem}_header")
+    shown = " ".join(line(str(stem)).out.split())
+    assert "learnt key sets add delta = 1e-07 for every unit" in shown
+    assert json.loads(line(str(stem), "--json").out)["key_set_delta"] == "0.0000001"
+
+
+def test_of_declared_key_sets_no_delta_is_shown(stored, line):
+    assert "delta" not in line(*stored).out
+    assert json.loads(line(*stored, "--json").out)["key_set_delta"] == "0"
 
 
 def test_faults_leave_with_2_and_one_sentence(stored, line):

@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from released_counts import released_audit
 
-from spark_dphist.audit import AuditHeader, PublicAudit
+from spark_dphist.accounting.key_selection import KeySelection
+from spark_dphist.audit import AuditHeader, PublicAudit, selection_json
 from spark_dphist.card import card
 from spark_dphist.cli import main
 from spark_dphist.mechanisms.registry import calibrate
@@ -81,6 +82,14 @@ def test_a_card_says_what_for_whom_how_to_use_it_and_what_not():
     assert "biased (about -0.2% in large groups" in text
     assert "nobody adds up what several releases cost" in text
     assert "for tests only" not in text
+
+
+def test_a_card_says_that_a_learnt_key_set_costs_every_member_more():
+    selection = selection_json(KeySelection(epsilon=0.5, delta=1e-7))
+    text = card(audit_named("x", key_set_selection=selection))
+    assert "comes on top of it for every member" in text
+    assert "rho = 0.1225 and delta = 10⁻⁷, comes" in text
+    assert "comes on top" not in card(audit_named())
 
 
 def test_a_card_warns_and_cannot_be_broken_by_names():
