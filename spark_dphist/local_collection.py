@@ -33,6 +33,7 @@ from spark_dphist.spark.local_reports import (
     REFUSALS,
     REPORT,
     Domain,
+    arranged,
     category_of,
     public_domain,
     randomise,
@@ -45,6 +46,7 @@ from spark_dphist.streams import ReleaseKey
 
 # Whom a ledger's data set must protect to be charged: losses of other units do not add to this.
 PRIVACY_UNIT = "report"
+MAX_FILES = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +75,8 @@ class LocalRequest:
         record is refused, and with it the collection.
     reports, output, audit_header
         Where reports, estimated counts and the audit's header go.
+    files
+        How many files the reports have, from 1 to 10,000, whatever the data.
     confidence, delta
         Of the intervals, and at which epsilon is read for the audit; it does not matter here.
     """
@@ -88,6 +92,7 @@ class LocalRequest:
     reports: OutputTarget
     output: OutputTarget
     audit_header: OutputTarget
+    files: int = 1
     release_id: str
     release_name: str = "collection"
     confidence: float = 0.95
@@ -177,6 +182,10 @@ def collect_locally(
             "a key is only taken from the caller for tests, and then marked in the audit: make it "
             "with ReleaseKey.fixed_for_tests, or leave it out for a fresh one"
         )
+    if type(request.files) is not int or not 1 <= request.files <= MAX_FILES:
+        raise ConfigurationError(
+            f"files must be an integer from 1 to {MAX_FILES:,}, got {request.files!r}"
+        )
     called = f"the input {request.input}"
     fields = key_fields(request.records.schema, request.columns, called)
     unit = PrivacyUnit(column=request.identifier)
@@ -196,9 +205,10 @@ def collect_locally(
     own_key = ReleaseKey.generate() if key is None else key
     try:
         with unlogged():
-            reports = randomise(
+            drawn = randomise(
                 spark, request.records, identifier, domain, response, own_key, outside=outside
             )
+            reports = arranged(drawn, request.files)
             _ = reports.schema
     except SPARK_ERRORS as error:
         raise ConfigurationError(f"Spark cannot read {called} ({condition_of(error)})") from None

@@ -170,6 +170,26 @@ def randomise(
     return prepared.select(_reporter(response, key)(_IDENTITY, CATEGORY).alias(REPORT))
 
 
+def arranged(reports: DataFrame, files: int) -> DataFrame:
+    """Put reports into so many partitions, and into an order, that depend on the reports alone.
+
+    Parameters
+    ----------
+    reports
+        What ``randomise`` gives, in partitions and an order that identifiers decide and Spark's
+        settings and the sizes of shuffled true values.
+    files
+        How many partitions, a public number. Equal reports lie in the same one.
+
+    Notes
+    -----
+    Privacy Guarantee: what is stored is a function of the multiset of reports, so it is
+    post-processing of them (docs/local-model.md). Each report is drawn before it is moved.
+    """
+    split = reports.repartition(files, F.xxhash64(REPORT)) if files > 1 else reports.repartition(1)
+    return split.sortWithinPartitions(F.xxhash64(REPORT), REPORT)
+
+
 def report_type(response: LocalResponse) -> T.DataType:
     """Return the type of the column ``report``."""
     if isinstance(response, UnaryEncoding):

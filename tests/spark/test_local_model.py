@@ -4,6 +4,7 @@ import json
 import math
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from releases import KEY, entries
 
@@ -117,6 +118,37 @@ def test_the_reports_are_as_frequent_as_the_response_says(spark, trips):
     np.testing.assert_allclose(bits.mean(axis=0), expected, atol=5 * 0.5 / math.sqrt(3000))
 
 
+@pytest.mark.parametrize("name", ["local_randomised_response", "local_symmetric_unary_encoding"])
+def test_stored_files_and_their_order_depend_on_the_reports_alone(spark, tmp_path, settings, name):
+    """At an epsilon of 32 all reports tell the truth, so both collections have the same ones."""
+    domain = KeySet.product({"vehicle": [f"v{n}" for n in range(20)]})
+    sizes = [1 + 7 * n for n in range(20)]
+    rows = [(f"{n} {k}", f"v{n}") for n, size in enumerate(sizes) for k in range(size)]
+    # Other identifiers, and values in another order and in other partitions.
+    others = [(f"device {n} {k}", f"v{n}") for k in range(200) for n in range(20) if k < sizes[n]]
+
+    def stored(folder, rows, partitions, files):
+        records = spark.createDataFrame(rows, "device string, vehicle string")
+        changes = {"response": name, "epsilon": 32.0, "domain": domain, "files": files}
+        uneven = {
+            "spark.sql.shuffle.partitions": str(partitions),
+            "spark.sql.adaptive.coalescePartitions.enabled": "false",
+        }
+        with settings(uneven):
+            request = request_for(folder, records.repartition(partitions), **changes)
+            collect_locally(spark, request, key=KEY)
+        paths = sorted((folder / "reports").glob("part-*"))
+        return [pq.read_table(path)["report"].to_pylist() for path in paths]
+
+    for files in (1, 3):
+        one = stored(tmp_path / f"one {files}", rows, 2, files)
+        other = stored(tmp_path / f"other {files}", others, 5, files)
+        assert [len(each) for each in one] == [len(each) for each in other]
+        assert len(one) == files
+        assert sum(map(len, one)) == len(rows)
+        assert one == other
+
+
 def test_a_value_outside_the_domain_is_refused_or_reported_as_the_stated_one(spark, tmp_path):
     rows = [(str(n), "car" if n % 2 else "unicorn") for n in range(1000)]
     records = spark.createDataFrame(rows, "device string, vehicle string")
@@ -173,6 +205,7 @@ def test_a_collection_that_cannot_be_is_refused_before_anything_is_read(spark, t
         ({"columns": ["vehicles"]}, "Did you mean 'vehicle'"),
         ({"domain": KeySet.product({"vehicle": ["car"]})}, "the domain has 1"),
         ({"epsilon": 0.0}, "epsilon must be a number"),
+        ({"files": 0}, "files must be an integer from 1 to 10,000, got 0"),
     ):
         with pytest.raises(ConfigurationError, match=message):
             collect_locally(spark, request_for(tmp_path, unreadable, **changes))
