@@ -21,7 +21,7 @@ from scipy.sparse.linalg import SuperLU, splu
 from scipy.special import ndtri
 from scipy.stats import chi2
 
-from spark_dphist.audit import AuditHeader, PublicAudit
+from spark_dphist.audit import PublicAudit
 from spark_dphist.errors import ConfigurationError
 from spark_dphist.mechanisms import (
     Constant,
@@ -32,6 +32,7 @@ from spark_dphist.mechanisms import (
     ShiftedLog,
 )
 from spark_dphist.mechanisms.base import FloatArray, check_confidence
+from spark_dphist.results.independence import check_independent_noise
 from spark_dphist.results.sum_statistics import sum_statistic
 from spark_dphist.results.totals import published_intervals, released_groups
 
@@ -236,13 +237,18 @@ def consistent_releases(audits: Sequence[PublicAudit], *, confidence: float = 0.
     Raises
     ------
     ConfigurationError
-        As ``make_consistent`` and ``released_grouping``, or if the releases are not about the same
-        data and privacy unit.
+        As ``make_consistent`` and ``released_grouping``; or if the releases are not about the same
+        data set, input (with its filter), snapshot and privacy unit, one is given twice, or two
+        were made with fixed release keys, as their noise may then be the same.
     """
     headers = [audit.header for audit in audits]
+    check_independent_noise(headers)
     for header in headers[1:]:
         for what, one, other in (
-            ("the data set", _data(headers[0]), _data(header)),
+            ("the data set", headers[0].dataset, header.dataset),
+            # A ledger's data set may be released month by month.
+            ("the input", headers[0].input, header.input),
+            ("the snapshot of the input", headers[0].input_snapshot, header.input_snapshot),
             ("the privacy unit", headers[0].privacy_unit, header.privacy_unit),
         ):
             if one != other:
@@ -255,6 +261,12 @@ def consistent_releases(audits: Sequence[PublicAudit], *, confidence: float = 0.
         notes.append(
             f"each release counts {headers[0].records_per_unit:,} records at most of a unit, of "
             "its own choice: where units have more, the true counts need not agree exactly"
+        )
+    learnt = [header.release_id for header in headers if header.key_set_selection is not None]
+    if learnt:
+        notes.append(
+            f"the key sets of releases {', '.join(learnt)} were learnt from the data and leave out "
+            "small groups, with their records: the true totals need not agree exactly"
         )
     adjusted = make_consistent(
         [released_grouping(audit) for audit in audits], confidence=confidence
@@ -462,7 +474,3 @@ class _Solver:
             chosen = columns[:, distinct[start : start + _COLUMNS_AT_ONCE]].toarray()
             values[start : start + _COLUMNS_AT_ONCE] = np.sum(chosen * self.solve(chosen), axis=0)
         return values[position]
-
-
-def _data(header: AuditHeader) -> str:
-    return header.dataset if header.dataset is not None else header.input

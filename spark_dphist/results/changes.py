@@ -14,6 +14,7 @@ from spark_dphist.audit import AuditHeader, PublicAudit
 from spark_dphist.errors import ConfigurationError
 from spark_dphist.mechanisms import Constant
 from spark_dphist.mechanisms.base import FloatArray, TransformMechanism, check_confidence
+from spark_dphist.results.independence import check_independent_noise
 from spark_dphist.results.intervals import PublishedIntervals, outwards
 from spark_dphist.results.totals import published_intervals, released_groups
 
@@ -64,6 +65,7 @@ def changes(first: PublicAudit, second: PublicAudit, *, confidence: float = 0.95
     distribution, otherwise the product of two intervals. The bounds are the extremes over it.
     """
     check_confidence(confidence)
+    check_independent_noise([first.header, second.header])
     _check_comparable(first.header, second.header)
     keys = first.header.group_columns
     tables = [_by_key(released_groups(audit), keys) for audit in (first, second)]
@@ -103,8 +105,6 @@ def _null_unless(known: npt.NDArray[np.bool_], values: FloatArray) -> pa.Array:
 
 
 def _check_comparable(first: AuditHeader, second: AuditHeader) -> None:
-    if first.release_id == second.release_id:
-        raise ConfigurationError(f"release {first.release_id!r} is compared with itself")
     for what, one, other in (
         ("group columns", first.group_columns, second.group_columns),
         ("the key set", first.key_set_digest, second.key_set_digest),
@@ -116,11 +116,6 @@ def _check_comparable(first: AuditHeader, second: AuditHeader) -> None:
                 f"({one} and {other}), so their counts cannot be compared group by group. Compare "
                 "releases of one key set, or totals by the columns that they share"
             )
-    if first.fixed_release_key and second.fixed_release_key:
-        raise ConfigurationError(
-            f"releases {first.release_id!r} and {second.release_id!r} were both made with fixed "
-            "release keys, so their noise may be the same and says nothing of the difference"
-        )
 
 
 def _by_key(table: pa.Table, keys: Sequence[str]) -> pa.Table:

@@ -13,7 +13,8 @@ from example_audit import example_header
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_dphist.audit import PublicAudit, audit_groups, parameters_json
+from spark_dphist.accounting.key_selection import KeySelection
+from spark_dphist.audit import PublicAudit, audit_groups, parameters_json, selection_json
 from spark_dphist.cli import main
 from spark_dphist.consistency import (
     Grouping,
@@ -337,6 +338,46 @@ def test_counts_that_do_not_add_up_are_refused():
     audit = release(constant, "c", {"origin": np.arange(3)}, np.arange(3))
     with pytest.raises(ConfigurationError, match="say nothing of the data"):
         released_grouping(audit)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (
+            {"input": "parquet data/visits where month = 2"},
+            r"differ in the input \(parquet data/visits and parquet data/visits where month = 2\)",
+        ),
+        ({"input_snapshot": "8"}, r"differ in the snapshot of the input \(7 and 8\)"),
+        ({"input_snapshot": None}, r"differ in the snapshot of the input \(7 and None\)"),
+        ({"dataset": None}, r"differ in the data set \(flights and None\)"),
+        ({"release_id": "by-origin-month"}, "release 'by-origin-month' is given twice"),
+    ],
+)
+def test_releases_of_other_records_and_a_release_given_twice_are_refused(changed, message):
+    _, audits = flights(MECHANISMS[1], np.random.default_rng(7), origins=3)
+    fine, coarse = (
+        replace(audit, header=replace(audit.header, input_snapshot="7")) for audit in audits
+    )
+    consistent_releases([fine, coarse])
+    with pytest.raises(ConfigurationError, match=message):
+        consistent_releases([fine, replace(coarse, header=replace(coarse.header, **changed))])
+
+
+def test_two_releases_with_fixed_keys_may_share_their_noise_and_are_refused():
+    _, audits = flights(MECHANISMS[1], np.random.default_rng(7), origins=3)
+    fixed = [replace(each, header=replace(each.header, fixed_release_key=True)) for each in audits]
+    consistent_releases([fixed[0], audits[1]])
+    with pytest.raises(ConfigurationError, match="noise may be the same"):
+        consistent_releases(fixed)
+
+
+def test_a_learnt_key_set_is_warned_about():
+    _, (fine, coarse) = flights(MECHANISMS[1], np.random.default_rng(7), origins=3)
+    selection = selection_json(KeySelection(epsilon=0.5, delta=1e-7))
+    learnt = replace(fine, header=replace(fine.header, key_set_selection=selection))
+    (warning,) = consistent_releases([learnt, coarse]).warnings
+    assert "by-origin-month were learnt from the data and leave out small groups" in warning
+    assert consistent_releases([fine, coarse]).warnings == ()
 
 
 def test_bounded_units_are_warned_about():
