@@ -179,6 +179,42 @@ def test_a_cap_on_epsilon_sets_the_delta_for_learnt_key_sets_aside():
         Caps.of(rho=1, selection_delta=1)
 
 
+def test_caps_never_forget_the_delta_that_learnt_key_sets_have_spent(url):
+    caps = Caps.of(epsilon=1.0, delta=1e-6, selection_delta="9e-7")
+    cost = PolicyCost(caps.epsilon_rho, "any", noise="zcdp", delta=caps.selection_delta)
+    lowered = [
+        commands.CapsRequest(selection_delta=0),
+        commands.CapsRequest(selection_delta="8.99e-7"),
+        commands.CapsRequest(epsilon=1.0, delta=1e-6, selection_delta=0),
+        commands.CapsRequest(rho=1, selection_delta=0),
+    ]
+    with Ledger.initialise(url) as ledger:
+        ledger.add_dataset("taxi", caps)
+        ledger.reserve("taxi", "monday", cost, POLICY)
+        refusal = r"cap 0\S*, spent 0\.0000009\. .*--selection-delta 0\.0000009"
+        for request in lowered:
+            with pytest.raises(ConfigurationError, match=refusal):
+                commands.caps(url, "taxi", request)
+        for without in (Caps.of(rho=1), Caps.of(epsilon=1.0, delta=1e-6)):
+            with pytest.raises(ConfigurationError, match=refusal):
+                ledger.set_caps("taxi", without)
+        with pytest.raises(ConfigurationError, match="leaves nothing of the cap's delta"):
+            commands.caps(url, "taxi", commands.CapsRequest(epsilon=1.0, delta=9e-7))
+        assert ledger.caps("taxi") == caps
+        assert [event.kind for event in ledger.history("taxi")] == ["dataset_added", "reserved"]
+        # All that the caps allow after any change, with all that is spent, is within epsilon.
+        commands.caps(url, "taxi", commands.CapsRequest(rho=1), drop=["epsilon"])
+        commands.caps(url, "taxi", commands.CapsRequest(epsilon=1.0, delta=1e-6), drop=["rho"])
+        commands.caps(url, "taxi", commands.CapsRequest(selection_delta="0.0000009"))
+        allowed = [release.cost for release in ledger.releases("taxi")]
+        allowed.append(PolicyCost(ledger.balance("taxi").left, "any", noise="zcdp"))
+        assert zcdp_epsilon_upper(allowed, 1e-6) <= 1.0
+        # What is aborted is spent no longer.
+        ledger.abort("monday", nothing_was_published=True)
+        commands.caps(url, "taxi", commands.CapsRequest(selection_delta=0))
+        assert ledger.caps("taxi") == Caps.of(epsilon=1.0, delta=1e-6)
+
+
 def test_the_commands_state_show_and_change_the_delta_for_learnt_key_sets(url):
     commands.init(url, "taxi", commands.CapsRequest(rho="3", selection_delta="1e-7"))
     with Ledger(url) as ledger:

@@ -189,17 +189,25 @@ class Ledger:
     def set_caps(self, dataset: str, caps: Caps) -> Balance:
         """Replace a data set's caps; what is spent stays spent.
 
-        Caps below what is spent already are allowed: nothing is left then. What releases so far
-        have spent at new counts is computed from their recorded costs.
+        Caps on rho below what is spent already are allowed: nothing is left then. What releases so
+        far have spent at new counts is computed from their recorded costs.
 
         Raises
         ------
         ConfigurationError
-            If there is no such data set.
+            If there is no such data set, or the cap on the delta for learnt key sets is below what
+            is spent of it.
         """
 
         def change(connection: Connection) -> Balance:
-            queries.dataset_row(connection, dataset, lock=True)
+            spent = queries.dataset_row(connection, dataset, lock=True).selection_delta_spent
+            if caps.selection_delta < spent:
+                # epsilon_rho leaves the cap aside from delta: that has to cover the past too.
+                raise ConfigurationError(
+                    f"The delta for learnt key sets of data set {dataset!r} cannot be capped below "
+                    f"what is spent: cap {caps.selection_delta}, spent {spent}. Set "
+                    f"--selection-delta {spent}, which allows for no further one."
+                )
             connection.execute(
                 update(schema.data_set)
                 .where(schema.data_set.c.name == dataset)
