@@ -211,7 +211,9 @@ def run_release(
             request = _learn_keys(spark, request, fields, release_key)
             size = request.key_set.rows(spark, fields)
             noisy = _noisy_counts(spark, request, fields, release_key, request.file_count(size))
-        on_step(f"counting up to {size:,} groups and adding noise")
+        # How many were learnt is shown once it is committed.
+        groups = "the learnt" if request.selection is not None else f"up to {size:,}"
+        on_step(f"counting {groups} groups and adding noise")
         with unlogged():
             _stage_counts(spark, request, fields, noisy, request.file_count(size))
         on_step("reading the stored release back and auditing it")

@@ -326,6 +326,13 @@ def _check_selection(
             "unit"
         )
     read_worst_case(request.mechanism, request.privacy_unit, request.delta, selection)
+    if request.output.format.lower() not in FULL_FORMATS:
+        raise ConfigurationError(
+            f"the output's format is {request.output.format!r}, which may change the keys it "
+            "stores. A learnt key set is stored and then looked up in the data, where its groups "
+            f"might not be found again. Use one of {', '.join(FULL_FORMATS)}, and convert what was "
+            "published."
+        )
     shortened = spark.conf.get(_TIMESTAMP_FORMAT, None) == "TIMESTAMP_MILLIS"
     if shortened and any(isinstance(field.dataType, T.TimestampType) for field in fields):
         raise ConfigurationError(

@@ -285,7 +285,7 @@ class LearntKeys(KeySet):
 
     def size(self, spark: SparkSession, fields: Sequence[T.StructField]) -> int:
         """Return the number of groups that were learnt, which may be none."""
-        return 0 if self.learnt is None else self.learnt.count()
+        return 0 if self.learnt is None else self.to_spark(spark, fields).distinct().count()
 
 
 def _length(listed: tuple[T.StructField, list[Any]]) -> int:

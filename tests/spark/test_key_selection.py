@@ -14,14 +14,16 @@ from spark_dphist.accounting.key_selection import KeySelection
 from spark_dphist.accounting.ledger import BudgetExceededError, Caps, Ledger, ReleaseConflictError
 from spark_dphist.accounting.policy import policy_cost, read_worst_case
 from spark_dphist.accounting.privacy_unit import PrivacyUnit
+from spark_dphist.audit_stage import summarised_by_spark
 from spark_dphist.config import load_configuration
 from spark_dphist.errors import ConfigurationError, ReleaseError
 from spark_dphist.from_config import request_from
+from spark_dphist.metadata import metadata_json
 from spark_dphist.release import run_release
 from spark_dphist.spark.group_key import group_digest
 from spark_dphist.spark.key_selection import select_keys
-from spark_dphist.spark.key_set import KeySet
-from spark_dphist.spark.storage import PathTarget
+from spark_dphist.spark.key_set import KeySet, LearntKeys
+from spark_dphist.spark.storage import PathTarget, TableTarget
 from spark_dphist.streams import GroupStreams, ReleaseKey
 
 PLACE = [T.StructField("place", T.StringType())]
@@ -244,6 +246,22 @@ def test_where_no_group_is_kept_the_release_is_empty(spark, tmp_path):
     assert release.counts.count() == 0
     assert release.audit.header.key_set_size == 0
     assert release.audit.to_pandas().empty
+    assert json.loads(metadata_json(release.audit))["greatest_rho_at_noisy_count"] == 0
+    assert release.total()["upper"].to_pylist() == [0]
+    by_spark = summarised_by_spark(release.audit_table, PLACE)
+    assert by_spark.least_rho_at_noisy_count == release.audit.header.least_rho_at_noisy_count == 0
+
+
+def test_the_size_of_a_learnt_key_set_counts_each_group_once(spark):
+    stored = spark.createDataFrame([("a",), ("b",), ("a",), (None,), (None,)], "place string")
+    assert LearntKeys(KeySelection(epsilon=1.0, delta=1e-8), stored).size(spark, PLACE) == 3
+
+
+def test_the_number_of_learnt_groups_is_not_told_before_the_release_is_committed(spark, tmp_path):
+    steps = []
+    run_release(spark, learning(spark, tmp_path), key=KEY, on_step=steps.append)
+    assert "counting the learnt groups and adding noise" in steps
+    assert not any(character.isdigit() for step in steps for character in step)
 
 
 def test_a_failure_while_learning_publishes_nothing_and_leaves_nothing(spark, tmp_path):
@@ -267,6 +285,14 @@ def test_a_selection_that_cannot_be_is_refused_before_anything_is_read(spark, tm
         pytest.raises(ConfigurationError, match="shortens the timestamps"),
     ):
         run_release(spark, learning(spark, tmp_path, records=times))
+    # JSON and CSV cut timestamps and CSV trims text: the groups would not be found in the data.
+    for output in (
+        TableTarget("learnt_as_json", "r1", "json"),
+        TableTarget("learnt_as_csv", "r1", "CSV"),
+        PathTarget(str(tmp_path / "counts"), "r1", "csv", {"nullValue": "NULL"}),
+    ):
+        with pytest.raises(ConfigurationError, match="Use one of parquet, orc, delta, iceberg"):
+            run_release(spark, learning(spark, tmp_path, output=output))
     assert entries(tmp_path) == set()
 
 
