@@ -95,6 +95,8 @@ def compare_mechanisms(configuration: ReleaseConfiguration) -> Comparison:
     section = configuration.mechanism
     configured = section.calibrated()
     promise = section.relative_error
+    unit, delta = configuration.privacy.privacy_unit, configuration.privacy.delta
+    # Of the counts alone: the selection costs the same beside every mechanism.
     rho = _worst_rho(configuration, configured)
 
     def at_promise(name: str) -> tuple[Mechanism, float]:
@@ -111,8 +113,8 @@ def compare_mechanisms(configuration: ReleaseConfiguration) -> Comparison:
         configured=section.name,
         relative_error=promise,
         floor=section.floor,
-        rho=rho,
-        delta=configuration.privacy.delta,
+        rho=read_worst_case(configured, unit, delta, configuration.selection).rho,
+        delta=delta,
         equal_promise=_candidates(configuration, at_promise),
         equal_budget=_candidates(configuration, at_budget),
     )
@@ -134,7 +136,7 @@ def _candidates(
                 name,
                 mechanism,
                 relative_error,
-                read_worst_case(mechanism, unit, delta),
+                read_worst_case(mechanism, unit, delta, configuration.selection),
                 plan_rows(configuration, mechanism, relative_error),
             )
         )
@@ -182,7 +184,7 @@ def _with_worst_case(
     low, high = _RELATIVE_ERRORS
     if worst(high) > rho:
         raise ConfigurationError(
-            f"its worst case is above rho = {rho:.3g} for every relative error below 1."
+            f"its counts cost more than rho = {rho:.3g} for every relative error below 1."
         )
     beyond = min(configuration.mechanism.relative_error, high)
     while worst(beyond) <= rho:

@@ -241,8 +241,9 @@ def make_plan(configuration: ReleaseConfiguration) -> Plan:
         warnings=weak_settings(
             relative_error=section.relative_error,
             floor=section.floor,
-            worst_rho=unit.worst_case_rho_upper(mechanism),
+            worst_rho=worst.rho,
             delta=delta,
+            selection_rho=selection.rho_upper if selection else 0.0,
             rows=configuration.input.rows,
         )
         + learnt_keys_warnings(configuration.groups.columns, selection)

@@ -18,6 +18,7 @@ def weak_settings(
     floor: float,
     worst_rho: float,
     delta: float,
+    selection_rho: float = 0.0,
     rows: int | None = None,
 ) -> tuple[str, ...]:
     """Return a sentence or two for each setting that somebody should think about again.
@@ -27,18 +28,17 @@ def weak_settings(
     relative_error, floor
         The promise E|estimate - x| < relative_error * max(x, floor); None where it is not known.
     worst_rho
-        The budget of everyone, in rho.
+        The budget of everyone, in rho; the selection's part is in it.
     delta
         Probability at which epsilon is read.
+    selection_rho
+        What of it learning the key set takes; 0 where the key set is declared.
     rows
         The public number of records, where one was declared; never a count of the data.
     """
     found = []
     if worst_rho > _LARGEST_RHO:
-        found.append(
-            f"Members of the smallest groups have rho = {worst_rho:.3g}, which is little privacy. "
-            "Raise the floor, or allow a larger relative error."
-        )
+        found.append(_little_privacy(worst_rho, selection_rho))
     if relative_error is not None and relative_error * floor < _LEAST_ERROR:
         found.append(
             f"The promise asks for an error below {relative_error * floor:.3g} records even in a "
@@ -57,6 +57,25 @@ def weak_settings(
             "well below one in the number of people in the data."
         )
     return tuple(found)
+
+
+def _little_privacy(worst_rho: float, selection_rho: float) -> str:
+    of_counts = worst_rho - selection_rho
+    who = (
+        "Members of the smallest groups have"
+        if of_counts >= selection_rho
+        else "Everyone has up to"
+    )
+    sentences = [f"{who} rho = {worst_rho:.3g}, which is little privacy."]
+    if selection_rho > 0:
+        sentences.append(
+            f"Learning the key set takes {selection_rho:.3g} of it, in groups of every size."
+        )
+    if selection_rho > min(of_counts, _LARGEST_RHO):
+        sentences.append("Lower the selection's epsilon, or declare the key set.")
+    if of_counts >= min(selection_rho, _LARGEST_RHO):
+        sentences.append("Raise the floor, or allow a larger relative error.")
+    return " ".join(sentences)
 
 
 def _power_of_ten_up_to(value: float) -> float:

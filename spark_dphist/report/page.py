@@ -69,6 +69,7 @@ def render_report(release: PublishedRelease) -> str:
             floor=header.floor,
             worst_rho=header.worst_case_rho,
             delta=header.delta,
+            selection_rho=release.selection.rho_upper if release.selection else 0.0,
         ),
         shown=shown,
         summary=summary(release.groups, header.floor),
@@ -134,5 +135,5 @@ def _limits(ledger: LedgerState) -> list[LimitRow]:
             amount_text(limit.left.float_upper()),
             limit.spent.units / limit.cap.units if limit.cap.units else 1.0,
         )
-        for limit in ledger.balance.limits
+        for limit in ledger.balance.stated
     ]

@@ -13,6 +13,7 @@ from spark_dphist.accounting.composition import Rho
 from spark_dphist.accounting.key_selection import KeySelection
 from spark_dphist.accounting.policy import read_worst_case
 from spark_dphist.audit import AuditHeader, selection_json
+from spark_dphist.comparison import compare_mechanisms
 from spark_dphist.config import parse_configuration
 from spark_dphist.display import header_lines, plan_view
 from spark_dphist.errors import ConfigurationError
@@ -101,6 +102,45 @@ def test_a_plan_shows_the_selection_apart_and_in_the_worst_case_and_warns_of_the
     plain = make_plan(parse_configuration(declared, "x.toml"))
     assert json.loads(plain.to_json())["key_set_selection"] is None
     assert not any("become public" in each for each in plain.warnings)
+
+
+def test_a_selection_that_takes_most_of_a_weak_budget_is_blamed_for_it():
+    plan = make_plan(parsed({"epsilon": 2.0, "delta": 1e-7}))
+    worst, taken = plan.worst_case.rho, plan.selection.rho_upper
+    assert worst - taken < 0.5 < 1 < worst
+    little, _ = plan.warnings
+    assert f"rho = {worst:.3g}, which is little privacy" in little
+    assert f"Learning the key set takes {taken:.3g} of it" in little
+    assert "Lower the selection's epsilon, or declare the key set." in little
+    assert "smallest groups" not in little
+    assert "floor" not in little
+
+
+def test_small_groups_that_take_most_of_a_weak_budget_are_blamed_for_it():
+    given = content({"epsilon": 0.5, "delta": 1e-7})
+    given["mechanism"]["floor"] = 1
+    plan = make_plan(parse_configuration(given, "x.toml"))
+    assert plan.worst_case.rho - plan.selection.rho_upper > 1
+    little = plan.warnings[0]
+    assert f"rho = {plan.worst_case.rho:.3g}, which is little privacy" in little
+    assert f"takes {plan.selection.rho_upper:.3g} of it" in little
+    assert "Raise the floor" in little
+    assert "Lower the selection's epsilon" not in little
+
+
+def test_a_comparison_has_the_selection_in_every_worst_case_as_a_plan_has():
+    learnt = parsed({"epsilon": 2.0, "delta": 1e-7})
+    plan, compared = make_plan(learnt), compare_mechanisms(learnt)
+    assert compared.rho == plan.worst_case.rho
+    for candidates in (compared.equal_promise, compared.equal_budget):
+        made = {candidate.name: candidate.worst_case for candidate in candidates}
+        assert made["linear_log"] == plan.worst_case
+        for worst in filter(None, made.values()):
+            assert worst.rho >= plan.selection.rho_upper
+    for candidate in compared.equal_budget:
+        if candidate.worst_case and candidate.name != "constant":
+            assert candidate.worst_case.rho == pytest.approx(compared.rho, rel=1e-5)
+            assert candidate.worst_case.rho <= compared.rho
 
 
 def test_an_audit_header_keeps_and_shows_how_the_key_set_was_learnt():
