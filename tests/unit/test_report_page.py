@@ -160,6 +160,14 @@ def test_a_floor_of_one_is_called_weak_before_anything_else():
     assert "Weak settings" in first.text
 
 
+def test_a_selection_that_takes_most_of_a_weak_budget_is_blamed_in_the_report():
+    audit = example_release(selection=KeySelection(epsilon=2.0, delta=1e-7))
+    first = next(page(audit)[1].all("section"))
+    assert f"rho = {audit.header.worst_case_rho:.3g}, which is little privacy" in first.text
+    assert "Lower the selection's epsilon, or declare the key set." in first.text
+    assert "Raise the floor" not in first.text
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -176,14 +184,6 @@ def test_a_floor_of_one_is_called_weak_before_anything_else():
 def test_every_mechanism_unit_and_rounding_has_its_report(changes):
     _, root = page(example_release(**changes))
     assert len(list(root.all("svg"))) >= 3
-def test_a_selection_that_takes_most_of_a_weak_budget_is_blamed_in_the_report():
-    audit = example_release(selection=KeySelection(epsilon=2.0, delta=1e-7))
-    first = next(page(audit)[1].all("section"))
-    assert f"rho = {audit.header.worst_case_rho:.3g}, which is little privacy" in first.text
-    assert "Lower the selection's epsilon, or declare the key set." in first.text
-    assert "Raise the floor" not in first.text
-
-
 
 
 def test_examples_of_use_follow_from_the_numbers(usual):
@@ -401,6 +401,20 @@ def ledger(tmp_path):
         yield opened
 
 
+def test_the_delta_for_learnt_key_sets_is_among_the_limits_of_a_report(ledger):
+    audit = example_release(dataset="visits")
+    assert "on delta" not in next(section(page(audit, ledger)[1], "5.").all("table")).text
+    ledger.set_caps("visits", Caps.of(0.02, selection_delta="4e-7"))
+    ledger.reserve(
+        "visits", "learnt", PolicyCost(Rho(0), "any", noise="zcdp", delta=Rho.upper("1e-7")), {}
+    )
+    table = next(section(page(audit, ledger)[1], "5.").all("table"))
+    assert "that on delta as a probability" in table.text
+    _, of_delta = rows(table)
+    shown = [amount_text(amount) for amount in (4e-7, 1e-7, 3e-7)]
+    assert [each.strip() for each in of_delta] == ["delta for learnt key sets", *shown, "25 %"]
+
+
 def test_the_ledger_is_shown_as_it_stands(ledger):
     _, root = page(example_release(dataset="visits"), ledger)
     state = section(root, "5.")
@@ -417,20 +431,6 @@ def test_the_ledger_is_shown_as_it_stands(ledger):
 
 def test_a_release_that_the_ledger_does_not_have_so_gives_no_report(ledger):
     with pytest.raises(ReleaseError, match="does not have it"):
-def test_the_delta_for_learnt_key_sets_is_among_the_limits_of_a_report(ledger):
-    audit = example_release(dataset="visits")
-    assert "on delta" not in next(section(page(audit, ledger)[1], "5.").all("table")).text
-    ledger.set_caps("visits", Caps.of(0.02, selection_delta="4e-7"))
-    ledger.reserve(
-        "visits", "learnt", PolicyCost(Rho(0), "any", noise="zcdp", delta=Rho.upper("1e-7")), {}
-    )
-    table = next(section(page(audit, ledger)[1], "5.").all("table"))
-    assert "that on delta as a probability" in table.text
-    _, of_delta = rows(table)
-    shown = [amount_text(amount) for amount in (4e-7, 1e-7, 3e-7)]
-    assert [each.strip() for each in of_delta] == ["delta for learnt key sets", *shown, "25 %"]
-
-
         public_release(example_release(release_id="other"), ledger)
     with pytest.raises(ReleaseError, match="the ledger has other numbers under its id"):
         public_release(example_release(counts_digest="00" * 32), ledger)
