@@ -243,7 +243,7 @@ class AuditSummary:
     """What a header says of all released rows together.
 
     ``rows`` and ``groups`` are the numbers of rows and of distinct keys; the digests are those of
-    ``combined_digest``; the budgets are in rho.
+    ``combined_digest``; the budgets are in rho, 0 where there is no group.
     """
 
     rows: int
@@ -354,7 +354,7 @@ def summarise(
         groups=len(groups) - int(repeated),
         key_set_digest=combined_digest(_hashed(part) for part in np.split(groups, starts)[1:]),
         counts_digest=combined_digest(_hashed(part) for part in np.split(rows, starts)[1:]),
-        least_rho_at_noisy_count=float(np.min(rho, initial=np.inf)),
+        least_rho_at_noisy_count=float(np.min(rho)) if rho.size else 0.0,
         greatest_rho_at_noisy_count=float(np.max(rho, initial=0.0)),
     )
 

@@ -263,7 +263,7 @@ def summarised_by_spark(frame: DataFrame, fields: Sequence[T.StructField]) -> Au
         groups=sum(row["groups"] for row in rows),
         key_set_digest=combined_digest(row["group"] for row in rows),
         counts_digest=combined_digest(row["row"] for row in rows),
-        least_rho_at_noisy_count=min((row["least"] for row in rows), default=float("inf")),
+        least_rho_at_noisy_count=min((row["least"] for row in rows), default=0.0),
         greatest_rho_at_noisy_count=max((row["greatest"] for row in rows), default=0.0),
     )
 

@@ -110,12 +110,8 @@ def draw_counts(axes: Axes, shown: ShownGroups, confidence: float) -> Axes:
             va="center",
             transform=axes.get_yaxis_transform(),
         )
-    noisy, low, high = (
-        np.maximum(np.asarray(values, dtype=np.float64), 0)
-        for values in zip(
-            *[(row.noisy_count, row.lower, row.upper) for row in shown.rows], strict=True
-        )
-    )
+    released = [(row.noisy_count, row.lower, row.upper) for row in shown.rows]
+    noisy, low, high = np.maximum(np.array(released, dtype=np.float64).reshape(-1, 3).T, 0)
     axes.barh(places, noisy, height=0.66, color=_PALE, edgecolor=_BLUE, linewidth=0.8)
     axes.hlines(places, low, high, color=_INK, linewidth=1.3)
     for ends in (low, high):
@@ -140,7 +136,7 @@ def draw_counts(axes: Axes, shown: ShownGroups, confidence: float) -> Axes:
     axes.grid(visible=True, axis="x")
     axes.set_yticks(places, [row.short_label for row in shown.rows])
     axes.tick_params(axis="y", length=0)
-    axes.set_ylim(float(places[-1]) + 0.7, -0.7)
+    axes.set_ylim(float(np.max(places, initial=0.0)) + 0.7, -0.7)
     axes.set_xlabel(f"released count (bar) and {100 * confidence:.4g} % interval (line); log scale")
     return axes
 

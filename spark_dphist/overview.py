@@ -96,8 +96,10 @@ def shown_groups(groups: pa.Table, keys: list[str], most: int = MOST_SHOWN) -> S
 
 
 def summary(groups: pa.Table, floor: float) -> Summary:
-    """Summarise the released counts of all groups."""
+    """Summarise the released counts of all groups; of none, there is no smallest and so on: NaN."""
     noisy = _released(groups)
+    if not noisy.size:
+        return Summary(0, 0.0, np.nan, (np.nan, np.nan, np.nan), np.nan, 0, 0)
     low, middle, high = np.quantile(noisy, [0.25, 0.5, 0.75])
     return Summary(
         groups=noisy.size,
@@ -111,8 +113,8 @@ def summary(groups: pa.Table, floor: float) -> Summary:
 
 
 def heat_map(groups: pa.Table, keys: list[str]) -> HeatMap | None:
-    """Return released counts by two keys, or None if there are not two, or too many values."""
-    if len(keys) != 2:
+    """Return released counts by two keys; None if there are not two, no groups, or too many."""
+    if len(keys) != 2 or not groups.num_rows:
         return None
     rows, row_labels = _positions(groups[keys[0]])
     columns, column_labels = _positions(groups[keys[1]])

@@ -74,7 +74,7 @@ def render_report(release: PublishedRelease) -> str:
         shown=shown,
         summary=summary(release.groups, header.floor),
         sizes=_sizes(release),
-        counts_picture=counts_picture(release, shown),
+        counts_picture=counts_picture(release, shown) if shown.rows else None,
         heat_picture=None if cells is None else heat_picture(release, cells),
         budget_picture=budget_picture(release, noisy),
         error_picture=error_picture(release, noisy),

@@ -72,17 +72,20 @@ def totals(
     statistic = sum_statistic(published.mechanism)
     estimate, lower, upper = (np.zeros(sizes.size) for _ in range(3))
     # Totals of equally many groups are computed together, as arrays of shape (totals, groups).
-    for size in np.unique(sizes):
+    for size in np.unique(sizes[sizes > 0]):
         now = np.flatnonzero(sizes == size)
         rows = order[starts[now][:, None] + np.arange(size)]
         estimate[now], lower[now], upper[now] = _bounds(
             published.select(rows), noisy[rows], statistic, confidence
         )
+    # A key set that was learnt may be empty: the total of no groups is 0 for certain.
+    empty = np.zeros(sizes.size, noisy.dtype)
+    added = np.add.reduceat(noisy[order], starts) if order.size else empty
     # Of the same type as the counts.
     low, high = outwards(lower, upper, published.rounded)
     for name, values in zip(
         TOTAL_COLUMNS,
-        (sizes, np.add.reduceat(noisy[order], starts), estimate, low, high),
+        (sizes, added, estimate, low, high),
         strict=True,
     ):
         kind = pa.from_numpy_dtype(values.dtype)

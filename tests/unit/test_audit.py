@@ -260,6 +260,11 @@ def test_the_summary_has_the_least_and_the_greatest_budget():
     assert (made.least_rho_at_noisy_count, made.greatest_rho_at_noisy_count) == (0.25, 1.0)
 
 
+def test_the_budgets_of_no_groups_are_0_as_a_learnt_key_set_may_be_empty():
+    made = summary()
+    assert (made.least_rho_at_noisy_count, made.greatest_rho_at_noisy_count) == (0.0, 0.0)
+
+
 @pytest.mark.parametrize(
     ("rows", "declared", "message"),
     [

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from example_release import CITIES, COUNTS, MONTHS, example_release, stored
+from matplotlib.figure import Figure
 from opened_files import opened_files
 from page_reader import read_page
 
@@ -23,6 +24,7 @@ from spark_dphist.accounting.privacy_unit import PrivacyUnit
 from spark_dphist.audit import PublicAudit
 from spark_dphist.cli import main
 from spark_dphist.errors import ConfigurationError, ReleaseError
+from spark_dphist.figures import draw_counts
 from spark_dphist.overview import heat_map, shown_groups
 from spark_dphist.report import public_release, read_release, render_report
 from spark_dphist.shown import amount_text, fitted, key_text, power_text
@@ -151,6 +153,20 @@ def test_a_key_set_that_was_learnt_is_said_to_be_and_its_cost_is_counted(usual):
     unpaid = replace(audit.header, worst_case_rho=example_release().header.worst_case_rho)
     with pytest.raises(ReleaseError, match="costs everyone rho"):
         public_release(PublicAudit(unpaid, audit.groups))
+
+
+def test_a_learnt_key_set_without_groups_has_its_report_and_figure():
+    learnt = example_release(selection=KeySelection(epsilon=0.5, delta=1e-7))
+    header = replace(learnt.header, key_set_size=0)
+    text, root = page(PublicAudit(header, learnt.groups.slice(0, 0)))
+    counts = section(root, "2.")
+    assert "0 groups: the key set was learnt from the data" in counts.text
+    assert not list(counts.all("table"))
+    assert not list(counts.all("svg"))
+    assert "nan" not in text.lower().split()
+    shown = shown_groups(learnt.groups.slice(0, 0), header.group_columns)
+    axes = draw_counts(Figure().add_subplot(), shown, 0.95)
+    assert not axes.patches
 
 
 def test_a_floor_of_one_is_called_weak_before_anything_else():

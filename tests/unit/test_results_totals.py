@@ -50,6 +50,20 @@ def test_totals_add_the_released_counts_of_each_combination(name):
     assert everything["noisy_total"] == noisy.sum()
 
 
+@pytest.mark.parametrize("name", [*NAMES, "constant"])
+@pytest.mark.parametrize("rounding", ["nearest", "none"])
+def test_the_total_of_no_groups_is_0_for_certain(name, rounding):
+    mechanism = mechanism_of(name, relative_error=1.0 if name == "constant" else 0.1)
+    full = released_audit(mechanism, KEYS, COUNTS, "e", rounding=rounding)
+    audit = PublicAudit(full.header, full.groups.slice(0, 0))
+    everything = totals(audit)
+    assert everything.schema.equals(totals(full).schema)
+    assert everything.to_pylist() == [
+        {"groups": 0, "noisy_total": 0, "estimate": 0, "lower": 0, "upper": 0}
+    ]
+    assert totals(audit, by="city").num_rows == 0
+
+
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("rounding", ["nearest", "none"])
 def test_the_total_of_one_group_has_the_published_interval(name, rounding):
