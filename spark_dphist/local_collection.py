@@ -26,6 +26,7 @@ from spark_dphist.local import LocalResponse, estimate_counts, local_response
 from spark_dphist.local.responses import ResponseName
 from spark_dphist.spark.arrow_exchange import collect_arrow, dataframe_from_arrow
 from spark_dphist.spark.bounding import unit_field
+from spark_dphist.spark.executors import check_executors
 from spark_dphist.spark.failures import SPARK_ERRORS, condition_of
 from spark_dphist.spark.group_key import PUBLISHED_COLUMNS, key_fields
 from spark_dphist.spark.key_set import KeySet
@@ -42,6 +43,7 @@ from spark_dphist.spark.local_reports import (
 )
 from spark_dphist.spark.places import OutputTarget, check_places
 from spark_dphist.spark.unlogged import unlogged
+from spark_dphist.staged import commit_staged, discard_staged, what_remains
 from spark_dphist.streams import ReleaseKey
 
 # Whom a ledger's data set must protect to be charged: losses of other units do not add to this.
@@ -59,6 +61,8 @@ class LocalRequest:
         The table to be noised, one record for each report.
     input
         How the table is called in the audit.
+    input_path, input_table
+        Where it lies, if it is a path or a table, so that no output is put inside it or over it.
     identifier
         The column that identifies a record.
     columns
@@ -83,6 +87,8 @@ class LocalRequest:
 
     records: DataFrame
     input: str
+    input_path: str | None = None
+    input_table: str | None = None
     identifier: str
     columns: Sequence[str]
     domain: KeySet
@@ -192,16 +198,23 @@ def collect_locally(
     identifier = unit_field(request.records.schema, unit, called)
     assert identifier is not None  # noqa: S101 - the unit has a column
     places = {"reports": request.reports, "output": request.output}
-    check_places(spark, {**places, "audit header": request.audit_header}, None, None, None)
+    check_places(
+        spark,
+        {**places, "audit header": request.audit_header},
+        None,
+        request.input_path,
+        request.input_table,
+    )
     domain = public_domain(spark, request.domain, fields)
     response = local_response(request.response, epsilon=request.epsilon, categories=domain.size)
     outside = None if request.outside is None else category_of(spark, domain, request.outside)
     if ledger is not None and ledger.find(request.release_id) is not None:
         # Refused, unless it is committed; nothing is charged.
         _reserve(ledger, request, response)
-        return _stored(spark, request, response)
+        return _stored(spark, request, response, fields, _committed_digest(ledger, request))
     for target in request.targets:
         target.refuse_existing(spark)
+    check_executors(spark)
     own_key = ReleaseKey.generate() if key is None else key
     try:
         with unlogged():
@@ -213,23 +226,24 @@ def collect_locally(
     except SPARK_ERRORS as error:
         raise ConfigurationError(f"Spark cannot read {called} ({condition_of(error)})") from None
     if ledger is not None and _reserve(ledger, request, response):
-        return _stored(spark, request, response)
+        return _stored(spark, request, response, fields, _committed_digest(ledger, request))
     try:
         with unlogged():
             request.reports.stage(reports)
         header = _estimate(spark, request, domain, response, fixed_key=own_key.is_fixed)
     except BaseException as error:
-        for target in request.targets:
-            target.discard(spark)
+        remaining = discard_staged(spark, request.targets)
         if not isinstance(error, Exception):
             raise
         raise ReleaseError(
             f"collection {request.release_id!r} failed ({_reason(error)}). Nothing was published."
+            + what_remains(remaining)
             + (" It stays charged." if ledger is not None else "")
         ) from None
     if ledger is not None:
-        ledger.commit(request.release_id, {"counts_digest": header.counts_digest})
-    return _stored(spark, request, response)
+        outputs = {"counts_digest": header.counts_digest}
+        commit_staged(spark, ledger, "collection", request.release_id, request.targets, outputs)
+    return _stored(spark, request, response, fields, header.counts_digest)
 
 
 def _reserve(ledger: Ledger, request: LocalRequest, response: LocalResponse) -> bool:
@@ -300,22 +314,44 @@ def _estimate(
     return header
 
 
-def _stored(spark: SparkSession, request: LocalRequest, response: LocalResponse) -> Collection:
-    """Move into place what is staged, and return what stands there."""
+def _committed_digest(ledger: Ledger, request: LocalRequest) -> object:
+    return (ledger.release(request.release_id).output or {}).get("counts_digest")
+
+
+def _stored(
+    spark: SparkSession,
+    request: LocalRequest,
+    response: LocalResponse,
+    fields: Sequence[T.StructField],
+    committed_digest: object,
+) -> Collection:
+    """Check that what stands there is the committed collection, publish what is staged, return it.
+
+    Nothing is published unless all of it is this collection's.
+    """
     for target in request.targets:
-        if target.is_staged(spark):
-            target.publish(spark)
-        elif not target.exists(spark):
+        if not (target.is_staged(spark) or target.exists(spark)):
             raise ReleaseError(
                 f"collection {request.release_id!r} is committed, but nothing is at "
                 f"{target.described!r} nor staged beside it. Restore it from a backup."
             )
-    header = AuditHeader.from_arrow(collect_arrow(request.audit_header.read(spark)))
-    if header.release_id != request.release_id:
+    header = AuditHeader.from_arrow(collect_arrow(request.audit_header.read_current(spark)))
+    if header.release_id != request.release_id or header.counts_digest != committed_digest:
         raise ReleaseError(
             f"what stands at {request.audit_header.described!r} is not collection "
-            f"{request.release_id!r} but {header.release_id!r}: it was replaced"
+            f"{request.release_id!r} as it was committed (it says {header.release_id!r}): it was "
+            "replaced. Restore it from a backup."
         )
+    counts = summarised_by_spark(request.output.read_current(spark), fields)
+    if counts.counts_digest != committed_digest:
+        raise ReleaseError(
+            f"the counts at {request.output.described!r} are not the ones of collection "
+            f"{request.release_id!r}: they were changed or replaced since it was committed. "
+            "Restore them from a backup."
+        )
+    for target in request.targets:
+        if target.is_staged(spark):
+            target.publish(spark)
     reports = request.reports.read(spark, _schema(response))
     return Collection(request.release_id, reports, request.output.read(spark), header)
 

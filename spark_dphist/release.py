@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from spark_dphist import notebook
-from spark_dphist.accounting.ledger import Ledger, LedgerError, ReleaseConflictError
+from spark_dphist.accounting.ledger import Ledger
 from spark_dphist.audit import PublicAudit, pandas_of
 from spark_dphist.audit_stage import audit_schema, stage_audit, stored_audit
 from spark_dphist.card import card
@@ -47,6 +47,7 @@ from spark_dphist.spark.noise import add_noise
 from spark_dphist.spark.ordering import ordered_by_key, sorted_within
 from spark_dphist.spark.storage import normalised_path
 from spark_dphist.spark.unlogged import unlogged
+from spark_dphist.staged import abort_command, commit_staged, discard_staged, what_remains
 from spark_dphist.streams import ReleaseKey
 
 if TYPE_CHECKING:
@@ -222,7 +223,7 @@ def run_release(
             if not target.is_staged(spark):
                 raise ReleaseError(f"what was staged beside {target.described!r} has vanished")
     except BaseException as error:
-        remaining = _discard(spark, request)
+        remaining = discard_staged(spark, request.targets)
         _explain_failure(request, error, remaining, ledger)
         raise
     if ledger is not None:
@@ -250,48 +251,26 @@ def _dataset(request: ReleaseRequest) -> str:
     return request.dataset
 
 
-def _discard(spark: SparkSession, request: ReleaseRequest) -> list[str]:
-    """Remove what was staged, and return the places where that failed."""
-    remaining = []
-    for target in request.targets:
-        try:
-            target.discard(spark)
-        except Exception:
-            remaining.append(target.described)
-    return remaining
-
-
 def _explain_failure(
     request: ReleaseRequest, error: BaseException, remaining: list[str], ledger: Ledger | None
 ) -> None:
     """Raise a ``ReleaseError`` in place of an error that may quote a record."""
     if not isinstance(error, Exception):
         return
-    left = (
-        f" What was staged beside {', '.join(remaining)} could not be removed: remove it by hand."
-        if remaining
-        else ""
-    )
     charge = (
         " It stays charged; once you are sure that nothing of it was seen, free it with: "
-        f"{_abort_command(ledger, request)}. Then choose a new release id."
+        f"{abort_command(ledger, request.release_id)}. Then choose a new release id."
         if ledger is not None
         else ""
     )
     raise ReleaseError(
         f"release {request.release_id!r} failed ({_reason(error)}). Nothing was published. The "
-        f"Spark driver's log has the details; it may show records.{left}{charge}"
+        f"Spark driver's log has the details; it may show records.{what_remains(remaining)}{charge}"
     ) from None
 
 
 def _reason(error: Exception) -> str:
     return str(error) if isinstance(error, SparkDphistError) else condition_of(error)
-
-
-def _abort_command(ledger: Ledger, request: ReleaseRequest) -> str:
-    return (
-        f"spark-dphist ledger abort {ledger.location} {request.release_id} --nothing-was-published"
-    )
 
 
 def _commit(
@@ -307,24 +286,7 @@ def _commit(
         "counts_digest": audit.header.counts_digest,
         **({"learnt_keys": request.learnt_keys.described} if request.learnt_keys else {}),
     }
-    try:
-        ledger.commit(request.release_id, outputs)
-    except ReleaseConflictError as error:
-        remaining = _discard(spark, request)
-        raise ReleaseError(
-            f"release {request.release_id!r} was made, but may not be shown: {error} Nothing was "
-            "published; what was staged "
-            + (f"beside {', '.join(remaining)} must be removed." if remaining else "is removed.")
-        ) from None
-    except LedgerError as error:
-        raise ReleaseError(
-            f"release {request.release_id!r} is made, but the ledger did not confirm it: {error} "
-            "Nothing was published; the finished release stands beside its places, under names "
-            "with 'staging' and the release id. Ask for the same release id again: if the ledger "
-            "has it as committed, it is published as it stands. If it is refused as half done, "
-            "remove what is staged and free its charge with: "
-            f"{_abort_command(ledger, request)}."
-        ) from None
+    commit_staged(spark, ledger, "release", request.release_id, request.targets, outputs)
 
 
 def _hand_out(

@@ -2,21 +2,30 @@
 
 import json
 import math
+import shutil
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import functions as F
 from releases import KEY, entries
 
 from spark_dphist.accounting.composition import Rho
 from spark_dphist.accounting.conversions import pure_to_rho_upper
-from spark_dphist.accounting.ledger import BudgetExceededError, Caps, Ledger
+from spark_dphist.accounting.ledger import (
+    BudgetExceededError,
+    Caps,
+    Ledger,
+    LedgerBusyError,
+    ReleaseConflictError,
+)
 from spark_dphist.errors import ConfigurationError, ReleaseError
 from spark_dphist.local import UnaryEncoding
 from spark_dphist.local_collection import LocalRequest, collect_locally
+from spark_dphist.spark.arrow_exchange import collect_arrow
 from spark_dphist.spark.key_set import KeySet
 from spark_dphist.spark.local_reports import category_of, public_domain, randomise
-from spark_dphist.spark.storage import PathTarget
+from spark_dphist.spark.storage import PathTarget, TableTarget
 from spark_dphist.streams import ReleaseKey
 
 HELD = {"car": 3000, "bus": 1500, None: 400, "sled": 0}
@@ -198,6 +207,87 @@ def test_a_ledger_of_reports_is_charged_before_anything_is_read(spark, trips, tm
     assert entries(tmp_path / "other") == set()
 
 
+@pytest.fixture
+def charged(tmp_path):
+    """A ledger that lets a few collections be made, and a folder for them."""
+    (tmp_path / "out").mkdir()
+    with Ledger.initialise(f"sqlite:///{tmp_path}/ledger.db") as ledger:
+        ledger.add_dataset("trips", Caps.of(rho=5), privacy_unit="report")
+        yield ledger, tmp_path / "out"
+
+
+def test_nothing_is_charged_where_executors_cannot_make_the_reports(
+    spark, trips, charged, monkeypatch
+):
+    ledger, out = charged
+
+    def refuse(_):
+        raise ConfigurationError("the executors lack spark_dphist")
+
+    monkeypatch.setattr("spark_dphist.local_collection.check_executors", refuse, raising=False)
+    with pytest.raises(ConfigurationError, match="the executors lack"):
+        collect_locally(spark, request_for(out, trips, dataset="trips"), ledger=ledger)
+    assert ledger.find("l1") is None
+
+
+def test_no_output_replaces_the_input_table(spark, trips, tmp_path):
+    output = TableTarget("default.trips", "l1", mode="overwrite")
+    request = request_for(tmp_path, trips, output=output, input_table="trips")
+    with pytest.raises(ConfigurationError, match="is the input itself"):
+        collect_locally(spark, request)
+
+
+def test_a_failure_to_clean_up_is_told_beside_the_failure_itself(
+    spark, trips, tmp_path, monkeypatch
+):
+    def fail(*_):
+        raise OSError("device 7 is read-only")
+
+    monkeypatch.setattr(PathTarget, "discard", fail)
+    broken = trips.where("raise_error(device) IS NULL")
+    with pytest.raises(ReleaseError, match="could not be removed: remove it by hand") as raised:
+        collect_locally(spark, request_for(tmp_path, broken))
+    assert "device " not in str(raised.value)
+    assert raised.value.__suppress_context__
+
+
+def test_counts_that_were_changed_since_the_commit_are_not_handed_out(spark, charged):
+    ledger, out = charged
+    records = spark.createDataFrame([("1", "car"), ("2", "bus")], "device string, vehicle string")
+    request = request_for(out, records, dataset="trips")
+    made = collect_locally(spark, request, ledger=ledger)
+    changed = collect_arrow(made.counts.withColumn("noisy_count", F.col("noisy_count") + 1))
+    shutil.rmtree(out / "counts")
+    other = PathTarget(f"{out}/counts", "other")
+    other.stage_arrow(spark, changed)
+    other.publish(spark)
+    with pytest.raises(ReleaseError, match="they were changed or replaced since"):
+        collect_locally(spark, request, ledger=ledger)
+
+
+@pytest.mark.parametrize(
+    ("error", "told", "left"),
+    [
+        (LedgerBusyError("The ledger is busy."), "did not confirm it: The ledger is busy", True),
+        (ReleaseConflictError("It was aborted."), "may not be shown: It was aborted", False),
+    ],
+)
+def test_a_commit_that_fails_publishes_nothing_and_says_what_to_do(
+    spark, charged, monkeypatch, error, told, left
+):
+    ledger, out = charged
+    records = spark.createDataFrame([("1", "car"), ("2", "bus")], "device string, vehicle string")
+
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(Ledger, "commit", fail)
+    with pytest.raises(ReleaseError, match=f"collection 'l1' .*{told}"):
+        collect_locally(spark, request_for(out, records, dataset="trips"), ledger=ledger)
+    staged = {f"{name}.staging-l1" for name in ("reports", "counts", "counts_audit_header")}
+    assert entries(out) == (staged if left else set())
+
+
 def test_a_collection_that_cannot_be_is_refused_before_anything_is_read(spark, trips, tmp_path):
     unreadable = trips.where("raise_error('read') IS NULL")
     for changes, message in (
@@ -205,6 +295,7 @@ def test_a_collection_that_cannot_be_is_refused_before_anything_is_read(spark, t
         ({"columns": ["vehicles"]}, "Did you mean 'vehicle'"),
         ({"domain": KeySet.product({"vehicle": ["car"]})}, "the domain has 1"),
         ({"epsilon": 0.0}, "epsilon must be a number"),
+        ({"input_path": f"{tmp_path}/counts/trips"}, "lie in one another"),
         ({"files": 0}, "files must be an integer from 1 to 10,000, got 0"),
     ):
         with pytest.raises(ConfigurationError, match=message):
