@@ -150,7 +150,7 @@ def test_spark_is_named_by_the_spark_layers_alone():
     # The audit names the types of its to_spark alone.
     ours = {"spark", "request", "audit", "audit_stage", "release", "from_config", "session"}
     ours |= {"synthesize"}
-    ours |= {"local_collection"}
+    ours |= {"local_collection", "staged"}
     assert named <= ours
     assert "spark" in named
 
