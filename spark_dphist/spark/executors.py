@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import sys
@@ -36,7 +37,7 @@ def check_executors(spark: SparkSession) -> None:
     """
     other = None
     if _is_local(spark):
-        other = _other_python(spark)
+        other = _other_python()
         if other is None:
             return
 
@@ -107,12 +108,12 @@ def _is_local(spark: SparkSession) -> bool:
     return re.fullmatch(r"local(\[.*\])?", master) is not None
 
 
-def _other_python(spark: SparkSession) -> str | None:
+def _other_python() -> str | None:
     """Return the Python of local workers if it may be another one than this.
 
     Spark starts workers by name: ``python3``, unless PYSPARK_PYTHON says otherwise.
     """
-    named = spark.sparkContext.pythonExec
+    named = os.environ.get("PYSPARK_PYTHON", "python3")
     found = shutil.which(named)
     # Links are not followed: those of a virtual environment lead out of it.
     if found is not None and Path(found).absolute().parent == Path(sys.executable).parent:

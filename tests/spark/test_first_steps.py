@@ -127,6 +127,7 @@ def test_workers_of_another_python_are_named_before_anything_is_charged(
     other.parent.mkdir()
     other.write_text("#!/bin/sh\nexit 7\n")
     other.chmod(0o755)
+    monkeypatch.setenv("PYSPARK_PYTHON", str(other))
     monkeypatch.setattr(spark.sparkContext, "pythonExec", str(other))
     Path("visits.toml").write_text(CONFIGURATION.format(**RIGHT), encoding="utf-8")
     with pytest.raises(SystemExit) as left:

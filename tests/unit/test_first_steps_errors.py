@@ -10,7 +10,6 @@ import runpy
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -195,16 +194,19 @@ def test_what_spark_says_is_cut_to_its_first_sentence(says: str, sentence: str) 
 
 
 @pytest.mark.parametrize("named", ["/elsewhere/bin/python3", "python-that-is-not-there"])
-def test_workers_of_another_python_are_asked_on_this_machine_too(named: str) -> None:
-    session: Any = SimpleNamespace(sparkContext=SimpleNamespace(pythonExec=named))
-    assert _other_python(session) == named
+def test_workers_of_another_python_are_asked_on_this_machine_too(
+    named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", named)
+    assert _other_python() == named
 
 
 @pytest.mark.parametrize("name", [Path(sys.executable).name, "python"])
-def test_workers_of_this_environment_need_not_be_asked(name: str) -> None:
-    named = Path(sys.executable).with_name(name)
-    session: Any = SimpleNamespace(sparkContext=SimpleNamespace(pythonExec=str(named)))
-    assert _other_python(session) is None
+def test_workers_of_this_environment_need_not_be_asked(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", str(Path(sys.executable).with_name(name)))
+    assert _other_python() is None
 
 
 @pytest.mark.parametrize("code", [errno.EACCES, errno.EROFS, errno.ENOSPC])
