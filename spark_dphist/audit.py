@@ -344,7 +344,7 @@ def summarise(
     """
     groups = as_digests(_concatenated(group_digests))
     order = _byte_order(groups)
-    groups = np.take(np.ascontiguousarray(groups).view("V32"), order, axis=0).view(np.uint8)
+    groups = np.take(groups.view("V32"), order, axis=0).view(np.uint8)
     rows = row_bytes(groups, noisy_count[order], lower[order], upper[order])
     bucket = groups[:, 0].astype(np.int64) * 16 + groups[:, 1] // 16
     starts = np.flatnonzero(np.diff(bucket, prepend=-1))
@@ -401,7 +401,7 @@ def _concatenated(digests: pa.ChunkedArray) -> memoryview:
 
 def _byte_order(digests: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
     """Return the order of the digests as byte strings."""
-    words = np.ascontiguousarray(digests).view(">u8").astype(np.uint64)
+    words = digests.view(">u8").astype(np.uint64)
     order = np.argsort(words[:, 0])
     # That decides but for equal groups, or once in 2**60 releases.
     if np.any(words[order[1:], 0] == words[order[:-1], 0]):
