@@ -1,4 +1,4 @@
-"""An Airflow DAG that makes one release for each month: copy it to the DAGs folder and adapt it.
+"""A DAG of Airflow 3 that makes one release for each month: copy and adapt it.
 
 The release id is the month, so that a retry, a cleared task or a second scheduler asks for the same
 release: what was committed is handed out again, and the budget is charged once. docs/schedule.md
@@ -30,6 +30,9 @@ with DAG(
         bash_command=(
             "/srv/releases/monthly-release.sh {{ data_interval_start.strftime('%Y-%m') }}"
         ),
+        # Beside the worker's own variables.
+        env={"SPARK_HOME": "/opt/spark", "MASTER": "spark://HOST:7077"},
+        append_env=True,
         # For what a retry can mend: no cluster, a busy ledger, a crash after the commit.
         retries=3,
         retry_delay=timedelta(minutes=10),

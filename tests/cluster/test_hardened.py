@@ -82,11 +82,11 @@ def test_every_hardened_setting_is_known_to_spark_and_in_force(seen: dict[str, A
     assert seen["unknown"] == []
 
 
-def test_every_hardened_setting_is_explained() -> None:
+def test_directly_above_every_hardened_setting_stands_its_own_comment() -> None:
+    """And not the heading of a section, which starts with ``# --``."""
     lines = HARDENED.read_text().splitlines()
-    for number, line in enumerate(lines):
-        if SETTING.match(line) and not SETTING.match(lines[number - 1]):
-            assert lines[number - 1].startswith("# ") or lines[number - 2].startswith("# "), line
+    above = {line: lines[number - 1] for number, line in enumerate(lines) if SETTING.match(line)}
+    assert [line for line, comment in above.items() if not re.match("# (?!--)", comment)] == []
 
 
 @pytest.mark.usefixtures("seen")

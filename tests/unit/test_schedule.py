@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import ast
-import importlib.util
-import os
 import re
+import runpy
 import shutil
 import subprocess
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
+from types import ModuleType
+from unittest.mock import MagicMock
 
+import jinja2
 import pytest
 
 from spark_dphist import __version__
@@ -20,20 +24,35 @@ DAG = REPOSITORY / "conf" / "airflow" / "monthly_release.py"
 SCRIPT = REPOSITORY / "conf" / "monthly-release.sh"
 
 
+# All that cron gives a command.
+BARE = {"PATH": "/usr/bin:/bin", "SHELL": "/bin/sh", "HOME": "/"}
+NAMED = {"SPARK_HOME": "/opt/spark", "MASTER": "spark://HOST:7077"}
+Run = Callable[..., list[str]]
+
+
 @pytest.fixture
-def run(tmp_path: Path):
+def run(tmp_path: Path) -> Run:
     """Run a command line with a spark-submit that only writes down what it is asked for."""
     shutil.copy(SCRIPT, tmp_path)
     (tmp_path / "visits.template.toml").write_text('path = "lake/visits/month=@MONTH@"\n')
-    stand_in = tmp_path / "bin" / "spark-submit"
-    stand_in.parent.mkdir()
+    stand_in = tmp_path / "spark" / "bin" / "spark-submit"
+    stand_in.parent.mkdir(parents=True)
     stand_in.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\n')
     stand_in.chmod(0o755)
 
-    def run(command: str) -> list[str]:
-        command = command.replace("/srv/releases", str(tmp_path))
-        path = f"{stand_in.parent}:{os.environ['PATH']}"
-        subprocess.run(["sh", "-c", command], check=True, env={**os.environ, "PATH": path})
+    def run(command: str, variables: dict[str, str] = NAMED) -> list[str]:
+        def here(text: str) -> str:
+            text = text.replace("/srv/releases", str(tmp_path))
+            return text.replace("/opt/spark", str(tmp_path / "spark"))
+
+        named = {name: here(value) for name, value in variables.items()}
+        subprocess.run(
+            ["/bin/sh", "-c", here(command)],
+            check=True,
+            env=BARE | named,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         return (tmp_path / "asked").read_text().splitlines()
 
     return run
@@ -45,18 +64,32 @@ def release_id(asked: str) -> str:
     return found
 
 
-def test_the_script_fills_in_the_month_and_takes_it_for_the_id(run, tmp_path: Path) -> None:
+def test_the_script_fills_in_the_month_and_takes_it_for_the_id(run: Run, tmp_path: Path) -> None:
     (asked,) = run("/srv/releases/monthly-release.sh 2026-01")
     assert release_id(asked) == "visits-2026-01"
+    assert asked.startswith("--master spark://HOST:7077 --properties-file spark-hardened.conf ")
     assert f"--py-files spark_dphist-{__version__}.zip" in asked
     assert "release.py visits-2026-01.toml" in asked
     filled = (tmp_path / "visits-2026-01.toml").read_text()
     assert filled == 'path = "lake/visits/month=2026-01"\n'
 
 
-def test_the_cron_line_asks_for_the_same_release_on_each_of_its_days(run) -> None:
+@pytest.mark.parametrize("missing", NAMED)
+def test_the_script_asks_for_spark_and_its_master_rather_than_guess_them(
+    run: Run, tmp_path: Path, missing: str
+) -> None:
+    """Without a master the release would be made on this machine alone, and nobody would notice."""
+    variables = {name: value for name, value in NAMED.items() if name != missing}
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        run("/srv/releases/monthly-release.sh 2026-01", variables)
+    assert f"{missing}: the " in refused.value.stderr
+    assert not (tmp_path / "asked").exists()
+
+
+def test_the_crontab_asks_for_the_same_release_on_each_of_its_days(run: Run) -> None:
     documented = (REPOSITORY / "docs" / "schedule.md").read_text()
-    line = re.search(r"```cron\n(.+)\n```", documented)[1]
+    *variables, line = re.search(r"```cron\n(.+?)\n```", documented, re.DOTALL)[1].splitlines()
+    named = dict(each.split("=", 1) for each in variables)
     days, command = re.fullmatch(r"5 3 (\S+) \* \* (.+)", line).groups()
     assert days == "2-4"
     # An unescaped % would end the command; cron removes the backslash.
@@ -64,7 +97,7 @@ def test_the_cron_line_asks_for_the_same_release_on_each_of_its_days(run) -> Non
     command = command.replace("\\%", "%")
     asked = []
     for day in ("2026-03-02", "2026-03-04", "2027-01-02"):
-        asked = run(command.replace("date -u -d '", f"date -u -d '{day} "))
+        asked = run(command.replace("date -u -d '", f"date -u -d '{day} "), named)
     assert [release_id(each) for each in asked] == [
         "visits-2026-02",
         "visits-2026-02",
@@ -72,24 +105,41 @@ def test_the_cron_line_asks_for_the_same_release_on_each_of_its_days(run) -> Non
     ]
 
 
-def keyword(call: ast.Call, name: str) -> str:
-    return next(ast.unparse(each.value) for each in call.keywords if each.arg == name)
+@pytest.fixture
+def airflow(monkeypatch: pytest.MonkeyPatch) -> MagicMock:
+    """Load the DAG with stand-ins for Airflow that keep what they are given."""
+    given = MagicMock()
+    for module, name in (
+        ("airflow.sdk", "DAG"),
+        ("airflow.providers.standard.operators.bash", "BashOperator"),
+        ("airflow.timetables.interval", "CronDataIntervalTimetable"),
+    ):
+        stand_in = ModuleType(module)
+        setattr(stand_in, name, getattr(given, name))
+        monkeypatch.setitem(sys.modules, module, stand_in)
+    runpy.run_path(str(DAG))
+    return given
 
 
-def test_the_dag_takes_the_month_of_the_data_interval_and_never_catches_up_by_itself() -> None:
-    tree = ast.parse(DAG.read_text())
-    calls = {ast.unparse(node.func): node for node in ast.walk(tree) if isinstance(node, ast.Call)}
-    assert keyword(calls["DAG"], "schedule").startswith("CronDataIntervalTimetable(")
-    assert keyword(calls["DAG"], "catchup") == "False"
-    assert keyword(calls["DAG"], "max_active_runs") == "1"
-    command = keyword(calls["BashOperator"], "bash_command")
-    assert "monthly-release.sh {{ data_interval_start.strftime(" in command
+def test_the_dag_has_data_intervals_and_never_catches_up_by_itself(airflow: MagicMock) -> None:
+    airflow.CronDataIntervalTimetable.assert_called_once_with("5 3 1 * *", timezone="UTC")
+    settings = airflow.DAG.call_args.kwargs
+    assert settings["schedule"] is airflow.CronDataIntervalTimetable.return_value
+    assert settings["catchup"] is False
+    assert settings["max_active_runs"] == 1
 
 
-def test_the_dag_is_loaded_by_airflow() -> None:
-    pytest.importorskip("airflow", reason="Airflow is not installed: the DAG is only parsed")
-    spec = importlib.util.spec_from_file_location("monthly_release", DAG)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    (task,) = module.dag.tasks
-    assert task.retries == 3
+def test_the_dag_asks_for_the_month_its_data_interval_starts_in(
+    airflow: MagicMock, run: Run
+) -> None:
+    """Of all that a template may use it gets the interval alone, not the time of the run."""
+    task = airflow.BashOperator.call_args.kwargs
+    assert task["retries"] == 3
+    template = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=True)
+    command = template.from_string(task["bash_command"]).render(
+        data_interval_start=datetime(2026, 1, 1, 3, 5, tzinfo=UTC)
+    )
+    assert command == "/srv/releases/monthly-release.sh 2026-01"
+    assert task["append_env"] is True
+    (asked,) = run(command, task["env"])
+    assert release_id(asked) == "visits-2026-01"
