@@ -70,8 +70,9 @@ def _published(
     if configuration is None:
         return read_release(path, ledger)
     # Here, not at the top: reports of named paths need no pyspark.
-    from spark_dphist.from_config import audit_places
-    from spark_dphist.spark.storage import PathTarget
+    with needing("spark-dphist report of a configuration", "spark"):
+        from spark_dphist.from_config import audit_places
+        from spark_dphist.spark.storage import PathTarget
 
     groups, header = audit_places(configuration)
     if isinstance(groups, PathTarget) and "://" not in groups.path:

@@ -7,6 +7,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from spark_dphist.optional import needing
+
 
 def synthesize(
     release: Annotated[
@@ -33,9 +35,10 @@ def synthesize(
 ) -> None:
     """Make synthetic records from a release's public counts; costs no budget."""
     # Here, not at the top: --help must not wait for pyspark.
-    from spark_dphist import synthesize as making
-    from spark_dphist.session import open_session
-    from spark_dphist.spark.storage import from_working_directory
+    with needing("spark-dphist synthesize", "spark"):
+        from spark_dphist import synthesize as making
+        from spark_dphist.session import open_session
+        from spark_dphist.spark.storage import from_working_directory
 
     target = making.synthetic_target(
         from_working_directory(output), file_format=file_format, overwrite=overwrite

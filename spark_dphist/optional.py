@@ -28,6 +28,9 @@ def needing(what: str, extra: str) -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         package = (error.name or "a package").split(".")[0]
+        # Where Spark is installed there is a pyspark already, and a second would cover it.
+        there = ", or run it where Spark's own is (spark-submit, Databricks)"
         raise ConfigurationError(
             f"{what} needs {package}, which is not installed: pip install 'spark-dphist[{extra}]'"
+            f"{there if extra == 'spark' else ''}"
         ) from None
