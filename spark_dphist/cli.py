@@ -45,6 +45,8 @@ from spark_dphist.display import (
     verification_view,
 )
 from spark_dphist.errors import BudgetError, ConfigurationError, SparkDphistError
+from spark_dphist.intervals import load_for_interval
+from spark_dphist.optional import needing
 from spark_dphist.plan import Plan, make_plan
 from spark_dphist.targets import Target, find_target
 
@@ -82,6 +84,18 @@ class Sought(StrEnum):
 
 
 ConfigurationPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="TOML configuration")]
+Interval = Annotated[
+    str | None,
+    typer.Option(
+        metavar="INTERVAL",
+        help="CONFIG is a template: fill in this year, month or day (2026-01), or the last one "
+        "before a day ('month before 2026-02-03').",
+    ),
+]
+
+
+def _configuration(path: Path, interval: str | None) -> ReleaseConfiguration:
+    return load_configuration(path) if interval is None else load_for_interval(path, interval)
 
 
 @app.command()
@@ -101,9 +115,10 @@ def plan(
         str | None,
         typer.Option(metavar="RHO", help="The cap of --target on the zCDP budget of everyone."),
     ] = None,
+    interval: Interval = None,
 ) -> None:
     """Show cost and accuracy of a release; touch no data."""
-    configuration = load_configuration(config)
+    configuration = _configuration(config, interval)
     found = _target(configuration, target, rho, compare)
     if found is not None:
         configuration = found.configuration
@@ -178,12 +193,13 @@ def run(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check everything up to the first job, then stop.")
     ] = False,
+    interval: Interval = None,
     release_id: Annotated[
         str | None,
         typer.Option(
             metavar="ID",
-            help="The release's id, such as a data interval; a retry with the same id returns "
-            "what was committed and spends nothing.",
+            help="The release's id, by default of its name and --interval; a retry with the same "
+            "id returns what was committed and spends nothing.",
         ),
     ] = None,
     show: Annotated[
@@ -191,7 +207,7 @@ def run(
     ] = 0,
 ) -> None:
     """Make the release: write noisy counts and audit."""
-    configuration = load_configuration(config)
+    configuration = _configuration(config, interval)
     if release_id is not None:
         configuration = with_release_id(configuration, release_id)
     planned = make_plan(configuration)
@@ -199,12 +215,13 @@ def run(
         typer.echo(f"Warning: {warning}", err=True)
     if configuration.ledger is not None:
         typer.echo(_budget_lines(configuration.ledger, planned), err=True)
-    # Here, not at the top: plan and --help must not wait for pyspark.
-    from spark_dphist.from_config import request_from
-    from spark_dphist.release import run_release
-    from spark_dphist.request import check_request, declared_groups, refuse_existing
-    from spark_dphist.session import open_session
-    from spark_dphist.spark.arrow_exchange import collect_arrow
+    # Here, not at the top: plan and --help must not wait for pyspark, nor need it.
+    with needing("spark-dphist run", "spark"):
+        from spark_dphist.from_config import request_from
+        from spark_dphist.release import run_release
+        from spark_dphist.request import check_request, declared_groups, refuse_existing
+        from spark_dphist.session import open_session
+        from spark_dphist.spark.arrow_exchange import collect_arrow
 
     with _echoed_warnings(planned), Console(stderr=True).status("starting Spark") as status:
         spark = open_session(configuration.spark.settings)

@@ -80,6 +80,9 @@ KeyValue = Annotated[Any, BeforeValidator(_key_value)]
 Snapshot = Annotated[str, BeforeValidator(_snapshot)]
 
 
+# What stands for the data interval in a template; see ``intervals``.
+PLACEHOLDER = re.compile(r"@(INTERVAL|FROM|BEFORE)@")
+
 # Formats whose files do not say what their columns are, and options that make Spark find out.
 _SCHEMALESS = ("csv", "json", "xml")
 _INFERRING = ("inferschema", "samplingratio", "mergeschema", "prefersdate")
@@ -628,12 +631,26 @@ def load_configuration(path: str | Path) -> ReleaseConfiguration:
     ------
     ConfigurationError
         If the file is missing, is not TOML, or any field is unknown, missing or wrong; the message
-        lists every fault with its place and the nearest mend.
+        lists every fault with its place and the nearest mend. Also if it is a template, which
+        ``intervals.load_for_interval`` reads.
     """
+    text = read_text(path)
+    template = PLACEHOLDER.search(text)
+    if template is not None:
+        raise ConfigurationError(
+            f"configuration {str(path)!r} is a template: it has {template[0]}, which stands for a "
+            "data interval. Name the interval: plan and run take --interval, for example "
+            "--interval 2026-01."
+        )
+    return parse_toml(text, str(path))
+
+
+def read_text(path: str | Path) -> str:
+    """Return the text of a configuration, or say in one sentence why it cannot be read."""
     file = Path(path)
     try:
         # Some editors put a byte order mark in front.
-        content = tomllib.loads(file.read_text(encoding="utf-8-sig"))
+        return file.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise ConfigurationError(
             f"configuration {str(path)!r} does not exist. {_files_beside(file)}"
@@ -648,16 +665,22 @@ def load_configuration(path: str | Path) -> ReleaseConfiguration:
             f"configuration {str(path)!r} is not UTF-8 (byte {error.object[error.start]:#04x} at "
             f"position {error.start}). Save it as UTF-8."
         ) from None
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigurationError(
-            f"configuration {str(path)!r} is not TOML: {error}. Text is written in quotes, "
-            "sections as [section]; see https://toml.io."
-        ) from None
     except OSError as error:
         raise ConfigurationError(
             f"configuration {str(path)!r} cannot be read: {error.strerror}."
         ) from None
-    return parse_configuration(content, str(path))
+
+
+def parse_toml(text: str, source: str) -> ReleaseConfiguration:
+    """Validate a configuration given as TOML; see ``load_configuration``."""
+    try:
+        content = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(
+            f"configuration {source!r} is not TOML: {error}. Text is written in quotes, "
+            "sections as [section]; see https://toml.io."
+        ) from None
+    return parse_configuration(content, source)
 
 
 def _files_beside(file: Path) -> str:

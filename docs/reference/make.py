@@ -31,7 +31,7 @@ MEANINGS = {
     "ReleaseConfiguration": {
         "name": "What the release is called; the beginning of an id that is made up.",
         "release_id": "The release's id, unique in the ledger for ever. Made up anew for each run "
-        "by default; a scheduler gives the data interval (`--release-id`).",
+        "by default; with `--interval` it is made of `name` and the interval.",
         "input": "The confidential table.",
         "groups": "Which groups are published.",
         "mechanism": "The promise on the error, and how it is kept.",
@@ -138,6 +138,7 @@ API: dict[str, list[str]] = {
         "with_release_id",
         "ReleaseConfiguration",
     ],
+    "spark_dphist.intervals": ["load_for_interval"],
     "spark_dphist.from_config": ["request_from"],
     "spark_dphist.request": ["ReleaseRequest", "new_release_id", "check_request"],
     "spark_dphist.release": ["run_release", "Release"],
