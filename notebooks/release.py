@@ -14,7 +14,8 @@
 # COMMAND ----------
 
 # MAGIC %md
-# MAGIC The wheel lies in a volume, where the administrator has put it (docs/databricks.md).
+# MAGIC The wheel lies in a volume, where the administrator has put it (docs/databricks.md). Of its extras none
+# MAGIC may bring pyspark: Databricks has its own, and a second one stops the session.
 
 # COMMAND ----------
 
@@ -22,14 +23,20 @@
 
 # COMMAND ----------
 
+# Packages that Python has loaded before stay as they were until it starts anew.
+dbutils.library.restartPython()
+
+# COMMAND ----------
+
 dbutils.widgets.text("configuration", "/Volumes/main/dphist/configurations/visits.toml")
-dbutils.widgets.text("release_id", "")
+dbutils.widgets.text("interval", "")
 dbutils.widgets.text("ledger_password", "")
 
 # COMMAND ----------
 
 # MAGIC %md
-# MAGIC `ledger_password` names a secret as `scope/key`. It reaches the ledger's driver by the environment; its
+# MAGIC `interval`, such as `2026-01`, is filled into a configuration with `@INTERVAL@` in it and makes the release
+# MAGIC id; without one the id is new in every run. `ledger_password` names a secret as `scope/key`. It reaches the ledger's driver by the environment; its
 # MAGIC address in the configuration has no password.
 
 # COMMAND ----------
@@ -38,8 +45,9 @@ import os
 from contextlib import nullcontext
 
 from spark_dphist.accounting.ledger import Ledger
-from spark_dphist.config import load_configuration, with_release_id
+from spark_dphist.config import load_configuration
 from spark_dphist.from_config import request_from
+from spark_dphist.intervals import load_for_interval
 from spark_dphist.plan import make_plan
 from spark_dphist.release import run_release
 
@@ -47,9 +55,8 @@ if dbutils.widgets.get("ledger_password"):
     scope, secret = dbutils.widgets.get("ledger_password").split("/", maxsplit=1)
     os.environ["PGPASSWORD"] = dbutils.secrets.get(scope, secret)
 
-configuration = load_configuration(dbutils.widgets.get("configuration"))
-if dbutils.widgets.get("release_id"):
-    configuration = with_release_id(configuration, dbutils.widgets.get("release_id"))
+path, interval = dbutils.widgets.get("configuration"), dbutils.widgets.get("interval")
+configuration = load_for_interval(path, interval) if interval else load_configuration(path)
 
 # COMMAND ----------
 

@@ -21,7 +21,10 @@ from pyspark.sql import SparkSession
 
 
 def cells(source: str) -> list[str]:
-    """Return the cells with code; the others are text, or commands of the notebook."""
+    """Return the cells with code; the others are text, or commands of the notebook.
+
+    What ``%pip`` would install, and the restart after it, tests/unit/test_databricks.py looks at.
+    """
     _, *parts = source.split("\n# COMMAND ----------\n")
     return [part for part in parts if not part.strip().startswith("# MAGIC")]
 
@@ -50,6 +53,7 @@ def main(notebook: str, figures: str, times: str, *values: str) -> None:
             text=defaults.__setitem__, get=lambda name: given.get(name, defaults[name])
         ),
         secrets=SimpleNamespace(get=secret),
+        library=SimpleNamespace(restartPython=lambda: None),
     )
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Failed to set", category=UserWarning)

@@ -26,14 +26,15 @@ def test_the_notebook_releases_once_and_draws_its_figures(tmp_path: Path) -> Non
         pytest.skip("pyspark 3.5 has no Connect server of its own")
     pytest.importorskip("matplotlib")
     regions = ["north"] * 40_000 + ["south"] * 900 + [None] * 70
-    pq.write_table(pa.table({"region": regions}), tmp_path / "visits.parquet")
+    pq.write_table(pa.table({"region": regions}), tmp_path / "visits-2024-01.parquet")
     with Ledger.initialise(f"sqlite:///{tmp_path}/ledger.db", by="keeper") as ledger:
         ledger.add_dataset("visits", Caps.of(rho=1))
     configuration = tmp_path / "visits.toml"
     configuration.write_text(
         f"""
+        name = "visits"
         [input]
-        path = "{tmp_path}/visits.parquet"
+        path = "{tmp_path}/visits-@INTERVAL@.parquet"
         [groups]
         columns = ["region"]
         keys.product.region = {{ values = ["north", "south", "west"], include_null = true }}
@@ -45,14 +46,14 @@ def test_the_notebook_releases_once_and_draws_its_figures(tmp_path: Path) -> Non
         url = "sqlite:///{tmp_path}/ledger.db"
         dataset = "visits"
         [output]
-        path = "{tmp_path}/out/visits"
+        path = "{tmp_path}/out/visits-@INTERVAL@"
         """
     )
     figures = tmp_path / "figures"
     figures.mkdir()
     widgets = [
         f"configuration={configuration}",
-        "release_id=visits-2024-01",
+        "interval=2024-01",
         "ledger_password=spark-dphist/ledger-password",
     ]
     runner = str(Path(__file__).with_name("notebook_runner.py"))
@@ -80,12 +81,12 @@ def test_the_notebook_releases_once_and_draws_its_figures(tmp_path: Path) -> Non
     assert answer["displayed"] == [*once, *once]
     assert all(each.stat().st_size > 5_000 for each in figures.glob("*.png"))
     assert len(list(figures.glob("*.png"))) == 8
-    # Run again under the same id, it hands out the stored release.
+    # Run again for the same interval, it hands out the stored release.
     first, second = answer["digests"]
     assert first == second
     with Ledger(f"sqlite:///{tmp_path}/ledger.db") as ledger:
         (charged,) = ledger.releases("visits")
         assert charged.release_id == "visits-2024-01"
-    assert pq.read_table(tmp_path / "out/visits").num_rows == 4
+    assert pq.read_table(tmp_path / "out/visits-2024-01").num_rows == 4
     assert answer["secrets"] == ["spark-dphist/ledger-password"] * 2
     assert "tiger" not in ran.stdout + ran.stderr

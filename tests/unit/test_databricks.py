@@ -3,36 +3,59 @@
 from __future__ import annotations
 
 import ast
+import copy
 import os
+import re
 import runpy
 import sys
 import tomllib
+from collections.abc import Iterable
+from importlib import metadata
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from spark_dphist import cli, session
+from spark_dphist.intervals import load_for_interval, parse_interval
 
 yaml = pytest.importorskip("yaml")
 
 ROOT = Path(__file__).parents[2]
 BUNDLE = ROOT / "conf" / "databricks.yml"
 NOTEBOOK = ROOT / "notebooks" / "release.py"
-# Fields of the Jobs API that are used, by where they are.
-TASK_FIELDS = {
-    "task_key",
-    "max_retries",
-    "min_retry_interval_millis",
-    "retry_on_timeout",
-    "disable_auto_optimization",
-    "job_cluster_key",
-    "environment_key",
-    "libraries",
-    "python_wheel_task",
+# Fields of bundles and of the Jobs API that are used, by where they are; * is any name.
+FIELDS = {
+    "": "bundle variables sync artifacts resources targets",
+    "bundle": "name",
+    "variables.*": "description default",
+    "sync": "paths",
+    "artifacts.*": "type path build dynamic_version",
+    "resources": "jobs",
+    "resources.jobs.*": "name max_concurrent_runs parameters tasks job_clusters environments",
+    "resources.jobs.*.parameters": "name default",
+    "resources.jobs.*.tasks": "task_key max_retries min_retry_interval_millis retry_on_timeout "
+    "disable_auto_optimization job_cluster_key environment_key libraries python_wheel_task "
     "spark_python_task",
+    "resources.jobs.*.tasks.python_wheel_task": "package_name entry_point parameters",
+    "resources.jobs.*.tasks.spark_python_task": "python_file parameters",
+    "resources.jobs.*.tasks.libraries": "whl pypi",
+    "resources.jobs.*.tasks.libraries.pypi": "package",
+    "resources.jobs.*.job_clusters": "job_cluster_key new_cluster",
+    "resources.jobs.*.job_clusters.new_cluster": "spark_version node_type_id num_workers "
+    "data_security_mode spark_env_vars spark_conf",
+    "resources.jobs.*.job_clusters.new_cluster.spark_env_vars": "PGPASSWORD",
+    "resources.jobs.*.job_clusters.new_cluster.spark_conf": "spark.io.encryption.enabled",
+    "resources.jobs.*.environments": "environment_key spec",
+    "resources.jobs.*.environments.spec": "environment_version dependencies",
+    "targets.*": "mode default workspace run_as",
+    "targets.*.workspace": "root_path",
+    "targets.*.run_as": "service_principal_name",
 }
+NAMED_FREELY = {"variables", "artifacts", "resources.jobs", "targets"}
 
 
 @pytest.fixture(scope="module")
@@ -50,10 +73,46 @@ def tasks(bundle: dict[str, Any]) -> list[tuple[dict[str, Any], dict[str, Any]]]
     return [(job, task) for job in bundle["resources"]["jobs"].values() for task in job["tasks"]]
 
 
+def unknown_fields(value: Any, place: str = "") -> list[str]:
+    """Fields, at any depth, that are not among those that this place may have."""
+    if isinstance(value, list):
+        return [fault for each in value for fault in unknown_fields(each, place)]
+    if not isinstance(value, dict):
+        return []
+    known = None if place in NAMED_FREELY else FIELDS.get(place, "").split()
+    found = []
+    for name, inner in value.items():
+        if known is not None and name not in known:
+            found.append(f"{place}.{name}")
+        below = f"{place}.{'*' if known is None else name}".removeprefix(".")
+        found += unknown_fields(inner, below)
+    return found
+
+
+def test_no_field_of_the_bundle_is_misspelt(bundle: dict[str, Any]) -> None:
+    assert set(bundle) == set(FIELDS[""].split())
+    assert unknown_fields(bundle) == []
+
+
+def test_a_misspelt_field_is_found_at_any_depth(bundle: dict[str, Any]) -> None:
+    for place in ["resources.jobs.visits", "targets.prod.workspace", "artifacts.wheel", "bundle"]:
+        misspelt = copy.deepcopy(bundle)
+        part = misspelt
+        for name in place.split("."):
+            part = part[name]
+        part["max_concurent_runs"] = 1
+        assert len(unknown_fields(misspelt)) == 1
+    for where in ["job_clusters", "environments"]:
+        misspelt = copy.deepcopy(bundle)
+        (section,) = [
+            job[where][0] for job in misspelt["resources"]["jobs"].values() if where in job
+        ]
+        (inner,) = [each for each in section.values() if isinstance(each, dict)]
+        inner["enviroment"] = "3"
+        assert len(unknown_fields(misspelt)) == 1
+
+
 def test_the_bundle_has_a_wheel_task_and_a_serverless_task(bundle: dict[str, Any]) -> None:
-    assert set(bundle) == {"bundle", "variables", "sync", "artifacts", "resources", "targets"}
-    for _, task in tasks(bundle):
-        assert set(task) <= TASK_FIELDS
     (wheel,) = [task for _, task in tasks(bundle) if "python_wheel_task" in task]
     (serverless,) = [task for _, task in tasks(bundle) if "environment_key" in task]
     assert "job_cluster_key" in wheel
@@ -94,14 +153,19 @@ def test_all_files_that_the_bundle_names_exist(bundle: dict[str, Any]) -> None:
     assert (folder / bundle["artifacts"]["wheel"]["path"] / "pyproject.toml").is_file()
 
 
-def test_both_jobs_are_retried_under_the_release_id_of_their_run(bundle: dict[str, Any]) -> None:
+def test_both_jobs_are_retried_for_the_interval_of_their_run(bundle: dict[str, Any]) -> None:
     """A retry with another id would spend again."""
     for job, task in tasks(bundle):
         (parameter,) = job["parameters"]
-        assert parameter["name"] == "release_id"
+        assert parameter["name"] == "interval"
+        # Of the run, not of the task: a repeated task finds the same.
+        began = "{{job.start_time.iso_date}}"
+        assert began in parameter["default"]
+        asked = parse_interval(parameter["default"].replace(began, "2026-02-03"))
+        assert asked.name == "2026-01"
         assert job["max_concurrent_runs"] == 1
         step = task.get("python_wheel_task") or task["spark_python_task"]
-        assert "{{job.parameters.release_id}}" in step["parameters"]
+        assert "{{job.parameters.interval}}" in step["parameters"]
         assert task["max_retries"] <= 1
         assert task["retry_on_timeout"] is False
 
@@ -122,12 +186,81 @@ def test_the_parameters_of_the_wheel_task_are_a_command_line(bundle: dict[str, A
     (task,) = [
         each["python_wheel_task"] for _, each in tasks(bundle) if "python_wheel_task" in each
     ]
-    *arguments, release_id = task["parameters"]
-    assert arguments == ["run", "${var.configuration}", "--release-id"]
+    *arguments, interval = task["parameters"]
+    assert arguments == ["run", "${var.configuration}", "--interval"]
+    assert interval == "{{job.parameters.interval}}"
     with pytest.raises(SystemExit) as left:
-        cli.job(["run", "/no/such/file.toml", "--release-id", "visits-2024-01-01"])
+        cli.job(["run", "/no/such/file.toml", "--interval", "month before 2024-02-01"])
     assert left.value.code == 2
-    assert release_id
+
+
+def test_production_lies_where_nobody_else_may_write(bundle: dict[str, Any]) -> None:
+    home = "/Workspace/Users/${workspace.current_user.userName}/"
+    assert bundle["targets"]["prod"]["workspace"]["root_path"].startswith(home)
+    assert "/Shared" not in BUNDLE.read_text(encoding="utf-8")
+
+
+def test_a_wheel_that_was_built_again_is_not_taken_for_the_cached_one(
+    bundle: dict[str, Any],
+) -> None:
+    assert bundle["artifacts"]["wheel"]["dynamic_version"] is True
+
+
+def brought(requirements: Iterable[str], project: dict[str, Any]) -> set[str]:
+    """Names of everything that pip would install for requirements, as far as it is known here.
+
+    The project's own dependencies and extras are those of pyproject.toml, others' are those of the
+    installed packages.
+    """
+    queue, seen = [Requirement(each) for each in requirements], set()
+    while queue:
+        wanted = queue.pop()
+        name, extras = canonicalize_name(wanted.name), frozenset(wanted.extras)
+        if (name, extras) in seen:
+            continue
+        seen.add((name, extras))
+        if name == project["name"]:
+            listed = [*project["dependencies"]]
+            for extra in extras:
+                listed += project["optional-dependencies"][extra]
+        else:
+            try:
+                listed = metadata.requires(name) or []
+            except metadata.PackageNotFoundError:
+                listed = []
+        queue += [
+            each
+            for each in map(Requirement, listed)
+            if each.marker is None
+            or any(each.marker.evaluate({"extra": extra}) for extra in ["", *extras])
+        ]
+    return {name for name, _ in seen}
+
+
+def test_nothing_that_databricks_installs_brings_pyspark(
+    bundle: dict[str, Any], project: dict[str, Any]
+) -> None:
+    """Another pyspark than that of Databricks stops a serverless session."""
+    own = project["name"]
+    libraries = [each for _, task in tasks(bundle) for each in task.get("libraries", [])]
+    installed = [each.get("whl") or each["pypi"]["package"] for each in libraries]
+    for job in bundle["resources"]["jobs"].values():
+        for environment in job.get("environments", []):
+            installed += environment["spec"]["dependencies"]
+    requirements = [own if each.endswith(".whl") else each for each in installed]
+    assert requirements.count(own) == 2
+    (line,) = [line for line in NOTEBOOK.read_text(encoding="utf-8").splitlines() if "%pip" in line]
+    requirements.append(line.split('"')[1].split("@")[0])
+    everything = brought(requirements, project)
+    # It looks through extras, and into the packages themselves.
+    assert {"psycopg", "deltalake", "matplotlib", "contourpy", "numpy"} <= everything
+    assert not {"pyspark", "databricks-connect", "pyspark-client"} & everything
+    assert "pyspark" in brought([f"{own}[spark]"], project)
+
+
+def test_who_tries_it_or_tests_it_gets_pyspark(project: dict[str, Any]) -> None:
+    for extra in ["spark", "flights", "connect", "test"]:
+        assert "pyspark" in brought([f"spark-dphist[{extra}]"], project)
 
 
 def test_a_job_that_went_well_returns(capsys: pytest.CaptureFixture[str]) -> None:
@@ -150,11 +283,11 @@ def test_the_serverless_job_fetches_the_password_and_runs_the_release(
     )
     monkeypatch.setenv("PGPASSWORD", "")
     monkeypatch.setattr(
-        sys, "argv", ["it", "visits.toml", "visits-1", "spark-dphist/ledger-password"]
+        sys, "argv", ["it", "visits.toml", "2026-01", "spark-dphist/ledger-password"]
     )
     runpy.run_path(str(ROOT / "jobs" / "databricks_serverless.py"), run_name="__main__")
     assert asked == [("spark-dphist", "ledger-password")]
-    assert ran == [(["run", "visits.toml", "--release-id", "visits-1"], "tiger")]
+    assert ran == [(["run", "visits.toml", "--interval", "2026-01"], "tiger")]
 
 
 def test_on_databricks_no_java_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,6 +305,52 @@ def test_on_databricks_no_java_is_looked_for(monkeypatch: pytest.MonkeyPatch) ->
     assert session.open_session({}) == "the session of the runtime"
 
 
+def test_the_documented_template_gives_each_interval_its_own(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "databricks.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```toml\n(.*?)```", page, flags=re.DOTALL)
+    assert len(blocks) == 2
+    rest = """
+    [groups]
+    columns = ["region"]
+    keys.product.region = ["north", "south"]
+    [mechanism]
+    name = "linear_log"
+    relative_error = 0.1
+    floor = 50
+    """
+    template = tmp_path / "visits.toml"
+    template.write_text("".join([*blocks, rest]), encoding="utf-8")
+    january = load_for_interval(template, "month before 2026-02-03")
+    assert january.release_id == "visits-2026-01"
+    assert january.input.counted.endswith("where day from 2026-01-01 before 2026-02-01")
+    # The tables that analysts get to read are those that are published.
+    granted = re.findall(r"GRANT SELECT ON TABLE (\S+) TO `analysts`", page)
+    published = january.output.table
+    assert published is not None
+    suffixes = ["", "_audit_groups", "_audit_header"]
+    assert granted == [f"{published[:-1]}{suffix}`" for suffix in suffixes]
+    assert january.confidential_audit is not None
+    assert january.confidential_audit.path.endswith("visits-2026-01")
+
+
+@pytest.mark.parametrize("who", ["releases", "analysts", "privacy_officers"])
+def test_who_may_read_may_use_the_schema_and_the_catalog_too(who: str) -> None:
+    """Unity Catalog asks for all three."""
+    page = (ROOT / "docs" / "databricks.md").read_text(encoding="utf-8")
+    grants = re.findall(r"GRANT ([A-Z, ]+) ON \w+ (\S+) TO `(\w+)`;", page)
+    held = {
+        (right, where) for rights, where, to in grants if to == who for right in rights.split(", ")
+    }
+    needed = {
+        ".".join(where.split(".")[:2])
+        for right, where in held
+        if right in ("SELECT", "READ VOLUME", "WRITE VOLUME", "MODIFY", "CREATE TABLE")
+    }
+    assert needed
+    assert {("USE SCHEMA", schema) for schema in needed} <= held
+    assert ("USE CATALOG", "main") in held
+
+
 def test_the_notebook_is_in_source_format() -> None:
     source = NOTEBOOK.read_text(encoding="utf-8")
     first, *cells = source.split("\n# COMMAND ----------\n")
@@ -183,8 +362,10 @@ def test_the_notebook_is_in_source_format() -> None:
         assert all(magic) or not any(magic)
         if not any(magic):
             ast.parse(cell)
-    wheels = [line for line in source.splitlines() if line.startswith("# MAGIC %pip")]
-    assert len(wheels) == 1
+    (wheel,) = [number for number, cell in enumerate(cells) if "# MAGIC %pip" in cell]
+    # What was imported before stays loaded otherwise.
+    assert "\ndbutils.library.restartPython()\n" in cells[wheel + 1]
+    assert all(cell.strip().startswith("# MAGIC") for cell in cells[:wheel])
 
 
 def test_the_notebook_installs_this_version(project: dict[str, Any]) -> None:
