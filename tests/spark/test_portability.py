@@ -15,6 +15,8 @@ import spark_dphist
 
 PACKAGE = Path(spark_dphist.__file__).parent
 CLASSIC_ONLY = {"sparkContext", "_sc", "_jvm", "_jsc", "_jdf", "rdd", "SparkContext", "accumulator"}
+# What is evicted from a cache is evaluated again, and noise must not be drawn again.
+KEPT = {"cache", "persist", "checkpoint", "localCheckpoint", "cacheTable", "CACHE", "StorageLevel"}
 
 ELSEWHERE = """
 from pathlib import Path
@@ -41,15 +43,27 @@ def sources() -> list[Path]:
     return found
 
 
-def test_the_package_uses_nothing_that_spark_connect_lacks() -> None:
-    used = {
-        (path.name, node.attr if isinstance(node, ast.Attribute) else node.id)
-        for path in sources()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Attribute | ast.Name)
-    }
+def names_used(*kinds: type[ast.AST]) -> set[tuple[str, str]]:
+    """What the package names, by file: in nodes of these kinds, and in texts (``getattr``, SQL)."""
+    used = set()
+    for path in sources():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                used |= {(path.name, word) for word in node.value.split()[:1]}
+            elif isinstance(node, kinds):
+                used.add((path.name, node.attr if isinstance(node, ast.Attribute) else node.id))
     assert any(name == "mapInArrow" for _, name in used)
+    return used
+
+
+def test_the_package_uses_nothing_that_spark_connect_lacks() -> None:
+    used = names_used(ast.Attribute, ast.Name)
     assert not {(path, name) for path, name in used if name in CLASSIC_ONLY}
+
+
+def test_the_package_caches_no_table() -> None:
+    used = names_used(ast.Attribute)  # a bare `cache` is functools'
+    assert not {(path, name) for path, name in used if name in KEPT}
 
 
 def test_the_package_compares_with_no_class_of_classic_data_frames() -> None:
