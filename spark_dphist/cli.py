@@ -28,13 +28,9 @@ from spark_dphist import (
 )
 from spark_dphist.accounting.composition import Rho
 from spark_dphist.accounting.ledger import Charge, Ledger, commands
+from spark_dphist.cli_interval import IntervalOption, configuration_at
 from spark_dphist.comparison import compare_mechanisms
-from spark_dphist.config import (
-    LedgerSection,
-    ReleaseConfiguration,
-    load_configuration,
-    with_release_id,
-)
+from spark_dphist.config import LedgerSection, ReleaseConfiguration, with_release_id
 from spark_dphist.display import (
     budget_lines,
     comparison_view,
@@ -45,7 +41,6 @@ from spark_dphist.display import (
     verification_view,
 )
 from spark_dphist.errors import BudgetError, ConfigurationError, SparkDphistError
-from spark_dphist.intervals import load_for_interval
 from spark_dphist.optional import needing
 from spark_dphist.plan import Plan, make_plan
 from spark_dphist.targets import Target, find_target
@@ -84,18 +79,6 @@ class Sought(StrEnum):
 
 
 ConfigurationPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="TOML configuration")]
-Interval = Annotated[
-    str | None,
-    typer.Option(
-        metavar="INTERVAL",
-        help="CONFIG is a template: fill in this year, month or day (2026-01), or the last one "
-        "before a day ('month before 2026-02-03').",
-    ),
-]
-
-
-def _configuration(path: Path, interval: str | None) -> ReleaseConfiguration:
-    return load_configuration(path) if interval is None else load_for_interval(path, interval)
 
 
 @app.command()
@@ -115,10 +98,10 @@ def plan(
         str | None,
         typer.Option(metavar="RHO", help="The cap of --target on the zCDP budget of everyone."),
     ] = None,
-    interval: Interval = None,
+    interval: IntervalOption = None,
 ) -> None:
     """Show cost and accuracy of a release; touch no data."""
-    configuration = _configuration(config, interval)
+    configuration = configuration_at(config, interval)
     found = _target(configuration, target, rho, compare)
     if found is not None:
         configuration = found.configuration
@@ -164,9 +147,10 @@ def _target(
 def verify(
     config: ConfigurationPath,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    interval: IntervalOption = None,
 ) -> None:
     """Check what the mechanism promises, on draws of its own; touch no data."""
-    configuration = load_configuration(config)
+    configuration = configuration_at(config, interval)
     mechanism = configuration.mechanism.calibrated()
     # Here, not at the top: it takes a while to import.
     from spark_dphist import verification
@@ -193,7 +177,7 @@ def run(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check everything up to the first job, then stop.")
     ] = False,
-    interval: Interval = None,
+    interval: IntervalOption = None,
     release_id: Annotated[
         str | None,
         typer.Option(
@@ -207,7 +191,7 @@ def run(
     ] = 0,
 ) -> None:
     """Make the release: write noisy counts and audit."""
-    configuration = _configuration(config, interval)
+    configuration = configuration_at(config, interval)
     if release_id is not None:
         configuration = with_release_id(configuration, release_id)
     planned = make_plan(configuration)

@@ -11,7 +11,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from spark_dphist.config import load_configuration
+from spark_dphist.cli_interval import IntervalOption, configuration_at
 
 if TYPE_CHECKING:
     # Its package imports what takes a while.
@@ -25,9 +25,10 @@ def attack(
         Path | None,
         typer.Option(metavar="PATH", help="Draw it as well, to a file .svg, .png or .pdf."),
     ] = None,
+    interval: IntervalOption = None,
 ) -> None:
     """Guess who is in groups of every size, from draws of its own; touch no data."""
-    configuration = load_configuration(config)
+    configuration = configuration_at(config, interval)
     mechanism = configuration.mechanism.calibrated()
     # Here, not at the top: they take a while to import.
     from spark_dphist import attack as attacking

@@ -11,7 +11,8 @@ from rich.console import Console
 
 from spark_dphist.accounting.ledger import Ledger
 from spark_dphist.audit import AuditHeader, PublicAudit
-from spark_dphist.config import ReleaseConfiguration, load_configuration
+from spark_dphist.cli_interval import IntervalOption, configuration_at
+from spark_dphist.config import ReleaseConfiguration
 from spark_dphist.errors import ConfigurationError, ReleaseError
 from spark_dphist.optional import needing
 
@@ -37,11 +38,17 @@ def report(
         str | None,
         typer.Option(metavar="URL", help="The ledger it was charged to; that of CONFIG otherwise."),
     ] = None,
+    interval: IntervalOption = None,
 ) -> None:
     """Write a report of a release as one HTML file, from its public tables alone."""
     with needing("spark-dphist report", "report"):
         from spark_dphist.report import render_report
-    configuration = load_configuration(release) if release.endswith(".toml") else None
+    configuration = configuration_at(release, interval) if release.endswith(".toml") else None
+    if configuration is None and interval is not None:
+        raise ConfigurationError(
+            f"--interval is filled into a configuration, and {release!r} is a release's path: "
+            "leave it out, or name the TOML file"
+        )
     if ledger is None and configuration is not None and configuration.ledger is not None:
         ledger = configuration.ledger.url
     with _opened(ledger) as opened:

@@ -639,8 +639,7 @@ def load_configuration(path: str | Path) -> ReleaseConfiguration:
     if template is not None:
         raise ConfigurationError(
             f"configuration {str(path)!r} is a template: it has {template[0]}, which stands for a "
-            "data interval. Name the interval: plan and run take --interval, for example "
-            "--interval 2026-01."
+            "data interval. Name the interval, for example --interval 2026-01."
         )
     return parse_toml(text, str(path))
 

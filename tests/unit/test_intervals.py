@@ -113,7 +113,7 @@ def test_a_template_without_an_interval_is_named_as_one(template: Path) -> None:
         load_configuration(template)
 
 
-def test_the_command_line_plans_an_interval_and_refuses_an_odd_one(
+def test_the_command_line_plans_an_interval(
     template: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as left:
@@ -121,7 +121,26 @@ def test_the_command_line_plans_an_interval_and_refuses_an_odd_one(
     assert left.value.code == 0
     # The table may be wrapped anywhere.
     assert "day from 2026-01-01 before 2026-02-01" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("command", ["plan", "verify", "attack", "run", "report"])
+def test_every_command_of_a_configuration_refuses_an_odd_interval(
+    template: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
     with pytest.raises(SystemExit) as left:
-        main(["run", str(template), "--interval", "2026-01/.."])
+        main([command, str(template), "--interval", "2026-01/.."])
     assert left.value.code == 2
     assert "interval: got '2026-01/..'" in capsys.readouterr().err
+
+
+def test_the_report_looks_where_the_interval_was_published(
+    template: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for arguments, said in [
+        ([str(template), "--interval", "2026-01"], "public/visits-2026-01_audit'"),
+        (["public/visits", "--interval", "2026-01"], "'public/visits' is a release's path"),
+    ]:
+        with pytest.raises(SystemExit) as left:
+            main(["report", *arguments])
+        assert left.value.code == 2
+        assert said in capsys.readouterr().err
