@@ -2,8 +2,8 @@
 # One release for one month, for any scheduler: SPARK_HOME=... MASTER=... monthly-release.sh 2026-01
 #
 # Beside it: spark-hardened.conf (on a standalone cluster the private copy with the secret that it
-# asks for), spark_dphist-0.1.0.zip, release.py (jobs/) and visits.template.toml, a configuration
-# with @MONTH@ where the month belongs.
+# asks for), spark_dphist-0.1.0.zip, release.py (jobs/) and visits.toml, a configuration with
+# @INTERVAL@ where the month belongs (docs/schedule.md).
 set -eu
 cd "$(dirname "$0")"
 month=${1:?"the month to release, such as 2026-01"}
@@ -11,7 +11,5 @@ month=${1:?"the month to release, such as 2026-01"}
 # --properties-file replaces the spark-defaults.conf that may name one.
 submit=${SPARK_HOME:?"the directory of Spark, such as /opt/spark"}/bin/spark-submit
 master=${MASTER:?"the cluster, such as spark://HOST:7077 or yarn"}
-sed "s/@MONTH@/$month/g" visits.template.toml > "visits-$month.toml"
 exec "$submit" --master "$master" --properties-file spark-hardened.conf \
-    --py-files spark_dphist-0.1.0.zip \
-    release.py "visits-$month.toml" --release-id "visits-$month"
+    --py-files spark_dphist-0.1.0.zip release.py visits.toml --interval "$month"

@@ -17,7 +17,7 @@ import jinja2
 import pytest
 
 from spark_dphist import __version__
-from spark_dphist.request import _RELEASE_ID
+from spark_dphist.intervals import load_for_interval
 
 REPOSITORY = Path(__file__).parents[2]
 DAG = REPOSITORY / "conf" / "airflow" / "monthly_release.py"
@@ -28,13 +28,13 @@ SCRIPT = REPOSITORY / "conf" / "monthly-release.sh"
 BARE = {"PATH": "/usr/bin:/bin", "SHELL": "/bin/sh", "HOME": "/"}
 NAMED = {"SPARK_HOME": "/opt/spark", "MASTER": "spark://HOST:7077"}
 Run = Callable[..., list[str]]
+Id = Callable[[str], str]
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     """Run a command line with a spark-submit that only writes down what it is asked for."""
     shutil.copy(SCRIPT, tmp_path)
-    (tmp_path / "visits.template.toml").write_text('path = "lake/visits/month=@MONTH@"\n')
     stand_in = tmp_path / "spark" / "bin" / "spark-submit"
     stand_in.parent.mkdir(parents=True)
     stand_in.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\n')
@@ -58,20 +58,29 @@ def run(tmp_path: Path) -> Run:
     return run
 
 
-def release_id(asked: str) -> str:
-    found = asked.rpartition("--release-id ")[2]
-    assert _RELEASE_ID.fullmatch(found)
-    return found
+def documented(language: str) -> str:
+    page = (REPOSITORY / "docs" / "schedule.md").read_text()
+    return re.search(rf"```{language}\n(.+?)\n```", page, re.DOTALL)[1]
 
 
-def test_the_script_fills_in_the_month_and_takes_it_for_the_id(run: Run, tmp_path: Path) -> None:
+@pytest.fixture
+def release_id(tmp_path: Path) -> Id:
+    """Return the id that the documented template has with what spark-submit was asked for."""
+    template = tmp_path / "visits.toml"
+    template.write_text(documented("toml"))
+
+    def release_id(asked: str) -> str:
+        before, _, interval = asked.partition(" release.py visits.toml --interval ")
+        assert before.endswith(f" --py-files spark_dphist-{__version__}.zip")
+        return load_for_interval(template, interval).release_id
+
+    return release_id
+
+
+def test_the_script_releases_the_month_on_the_named_cluster(run: Run, release_id: Id) -> None:
     (asked,) = run("/srv/releases/monthly-release.sh 2026-01")
-    assert release_id(asked) == "visits-2026-01"
     assert asked.startswith("--master spark://HOST:7077 --properties-file spark-hardened.conf ")
-    assert f"--py-files spark_dphist-{__version__}.zip" in asked
-    assert "release.py visits-2026-01.toml" in asked
-    filled = (tmp_path / "visits-2026-01.toml").read_text()
-    assert filled == 'path = "lake/visits/month=2026-01"\n'
+    assert release_id(asked) == "visits-2026-01"
 
 
 @pytest.mark.parametrize("missing", NAMED)
@@ -86,9 +95,10 @@ def test_the_script_asks_for_spark_and_its_master_rather_than_guess_them(
     assert not (tmp_path / "asked").exists()
 
 
-def test_the_crontab_asks_for_the_same_release_on_each_of_its_days(run: Run) -> None:
-    documented = (REPOSITORY / "docs" / "schedule.md").read_text()
-    *variables, line = re.search(r"```cron\n(.+?)\n```", documented, re.DOTALL)[1].splitlines()
+def test_the_crontab_asks_for_the_same_release_on_each_of_its_days(
+    run: Run, release_id: Id
+) -> None:
+    *variables, line = documented("cron").splitlines()
     named = dict(each.split("=", 1) for each in variables)
     days, command = re.fullmatch(r"5 3 (\S+) \* \* (.+)", line).groups()
     assert days == "2-4"
@@ -130,7 +140,7 @@ def test_the_dag_has_data_intervals_and_never_catches_up_by_itself(airflow: Magi
 
 
 def test_the_dag_asks_for_the_month_its_data_interval_starts_in(
-    airflow: MagicMock, run: Run
+    airflow: MagicMock, run: Run, release_id: Id
 ) -> None:
     """Of all that a template may use it gets the interval alone, not the time of the run."""
     task = airflow.BashOperator.call_args.kwargs
