@@ -1,6 +1,7 @@
 """The driver of one application on a real cluster, which makes releases while things break.
 
-``faults_driver.py MASTER FOLDER`` prints, as its last line, JSON with what it saw of each release.
+``faults_driver.py MASTER FOLDER [SCENARIO...]`` prints, as its last line, JSON with what it saw of
+each release: of those that are named, or of all.
 """
 
 from __future__ import annotations
@@ -193,7 +194,13 @@ class Session:
             looking = pool.submit(look) if beside else None
             seen = self.run(request)
             beside_it = looking.result() if looking else None
-        return {**seen, "beside": beside_it, "traces": traces(watching)}
+        application = self.spark.sparkContext.applicationId
+        return {
+            **seen,
+            "application": application,
+            "beside": beside_it,
+            "traces": traces(watching),
+        }
 
     def failing_for_good(self):
         folder = self.folder / "attempts"
@@ -230,7 +237,7 @@ class Session:
         return self.run(self.request("old-python", MECHANISM))
 
 
-def main(master, folder):
+def main(master, folder, *wanted):
     session = Session(master, folder)
     bare, other = folder / "bare" / "bin" / "python", folder / "other"
     scenarios = {
@@ -252,10 +259,10 @@ def main(master, folder):
         "old-python": session.with_another_python_than_the_driver,
     }
     seen = {}
-    for name, scenario in scenarios.items():
+    for name in wanted or scenarios:
         began = time.monotonic()
         try:
-            seen[name] = scenario()
+            seen[name] = scenarios[name]()
         except Exception:
             seen[name] = {"crash": traceback.format_exc()}
         print(name, round(time.monotonic() - began, 1), file=sys.stderr)
@@ -264,4 +271,4 @@ def main(master, folder):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    main(sys.argv[1], Path(sys.argv[2]), *sys.argv[3:])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections import defaultdict
@@ -12,7 +13,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from standalone import REPOSITORY, environment, requires_a_cluster, standalone_cluster, told
+from standalone import (
+    REPOSITORY,
+    SPARK_HOME,
+    environment,
+    requires_a_cluster,
+    standalone_cluster,
+    told,
+)
 
 import spark_dphist
 from spark_dphist.accounting.ledger import Ledger
@@ -35,27 +43,42 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-@pytest.fixture(scope="module")
-def seen(folder: Path) -> dict[str, Any]:
-    """Run one application that makes all releases of this module."""
-    logs = folder / "cluster"
-    logs.mkdir()
+def drive(master: str, folder: Path, *scenarios: str) -> dict[str, Any]:
+    """Run one application that makes the releases of these scenarios, or of all."""
     paths = [HERE, REPOSITORY / "tests" / "spark", REPOSITORY]
-    with standalone_cluster(logs) as cluster:
-        done = subprocess.run(
-            [sys.executable, HERE / "faults_driver.py", cluster.master, folder],
-            env=environment(
-                PYSPARK_PYTHON=sys.executable, PYTHONPATH=":".join(str(path) for path in paths)
-            ),
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
+    done = subprocess.run(
+        [sys.executable, HERE / "faults_driver.py", master, folder, *scenarios],
+        env=environment(
+            PYSPARK_PYTHON=sys.executable, PYTHONPATH=":".join(str(path) for path in paths)
+        ),
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
     assert done.returncode == 0, told(done)
     read: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     assert [each["crash"] for each in read.values() if "crash" in each] == []
+    return read
+
+
+@pytest.fixture(scope="module")
+def seen(folder: Path) -> dict[str, Any]:
+    logs = folder / "cluster"
+    logs.mkdir()
+    with standalone_cluster(logs) as cluster:
+        return drive(cluster.master, folder)
+
+
+@pytest.fixture(scope="module")
+def seen_on_local_cluster(folder: Path) -> dict[str, Any]:
+    """Its executors are processes too, but on one host, where nothing is speculated on."""
+    own = folder / "local-cluster"
+    own.mkdir()
+    read = drive("local-cluster[2,1,1024]", own, "killed")
+    # local-cluster knows no other place for what executors write.
+    shutil.rmtree(SPARK_HOME / "work" / read["killed"]["application"])
     return read
 
 
@@ -71,9 +94,10 @@ def attempts_by_partition(traces: list[list[int]]) -> dict[int, dict[int, int]]:
     return drawn
 
 
-def assert_same_release(folder: Path, release: str) -> None:
+def assert_same_release(folder: Path, release: str, undisturbed: Path | None = None) -> None:
     for table in ("counts", "counts_audit_groups"):
-        assert stored(folder, release, table).equals(stored(folder, "undisturbed", table))
+        expected = stored(undisturbed or folder, "undisturbed", table)
+        assert stored(folder, release, table).equals(expected)
 
 
 def test_undisturbed_each_of_six_tasks_draws_noise(seen: dict[str, Any], folder: Path) -> None:
@@ -87,18 +111,29 @@ def test_undisturbed_each_of_six_tasks_draws_noise(seen: dict[str, Any], folder:
     )
 
 
+def assert_begun_again(killed: dict[str, Any]) -> None:
+    """An executor was killed, and what waited there at its second batch was drawn again."""
+    assert killed["error"] is None
+    assert killed["beside"] > 1
+    attempts = attempts_by_partition(killed["traces"])
+    assert any(len(of) > 1 for of in attempts.values())
+
+
 def test_an_executor_killed_in_the_noise_stage_changes_no_draw(
     seen: dict[str, Any], folder: Path
 ) -> None:
     """It had finished a task and takes a half-done one with it, whose noise is then drawn again."""
-    killed = seen["killed"]
-    assert killed["error"] is None
-    assert killed["beside"] > 1
-    # What waited at its second batch when its executor was killed.
-    attempts = attempts_by_partition(killed["traces"])
-    begun_again = [partition for partition, of in attempts.items() if len(of) > 1]
-    assert begun_again
+    assert_begun_again(seen["killed"])
     assert_same_release(folder, "killed")
+
+
+@pytest.mark.usefixtures("seen")
+def test_an_executor_killed_on_local_cluster_changes_no_draw_either(
+    seen_on_local_cluster: dict[str, Any], folder: Path
+) -> None:
+    """Compared with the undisturbed release of the standalone cluster: same records, same key."""
+    assert_begun_again(seen_on_local_cluster["killed"])
+    assert_same_release(folder / "local-cluster", "killed", undisturbed=folder)
 
 
 def test_a_speculative_attempt_draws_the_same_and_each_group_is_published_once(

@@ -12,6 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from built_package import WHEEL, ZIP, build
 from standalone import (
     REPOSITORY,
     SETTINGS,
@@ -21,8 +22,6 @@ from standalone import (
     submit,
     told,
 )
-
-import spark_dphist
 
 pytestmark = requires_a_cluster
 
@@ -42,16 +41,6 @@ floor = 50
 [output]
 path = "out/months"
 """
-
-
-def build(folder: Path) -> list[str]:
-    subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder],
-        cwd=REPOSITORY,
-        check=True,
-        capture_output=True,
-    )
-    return sorted(path.name for path in folder.iterdir())
 
 
 @pytest.fixture(scope="module")
@@ -114,11 +103,10 @@ def assert_released(directory: Path) -> None:
 
 
 def test_one_build_gives_the_same_wheel_and_zip_each_time(dist: Path, tmp_path: Path) -> None:
-    version = spark_dphist.__version__
-    names = [f"spark_dphist-{version}-py3-none-any.whl", f"spark_dphist-{version}.zip"]
-    assert build(tmp_path) == sorted(names)
+    names = sorted([WHEEL, ZIP])
+    assert build(tmp_path) == names
     assert len({(folder / name).read_bytes() for folder in (dist, tmp_path) for name in names}) == 1
-    inside = zipfile.ZipFile(dist / names[1]).namelist()
+    inside = zipfile.ZipFile(dist / ZIP).namelist()
     assert "spark_dphist/spark/noise.py" in inside
     packaged = {name for name in inside if name.endswith(".py")}
     source = {
@@ -131,26 +119,24 @@ def test_without_the_zip_the_driver_of_a_cluster_is_told_how_to_ship_it(
     cluster: Cluster, dist: Path, python: Path, empty: Path
 ) -> None:
     """The driver alone has the package."""
-    zipped = dist / f"spark_dphist-{spark_dphist.__version__}.zip"
     done = submit(
         ["--master", cluster.master, JOB, "release.toml"],
         cwd=empty,
-        PYTHONPATH=str(zipped),
+        PYTHONPATH=str(dist / ZIP),
         PYSPARK_PYTHON=str(python),
     )
     assert done.returncode == 2, told(done)
     said = told(done)
     assert "Error: the executors lack spark_dphist" in said
-    assert f"--py-files {zipped.name}" in said
+    assert f"--py-files {ZIP}" in said
     assert not (empty / "out").exists()
 
 
 def test_the_zip_runs_a_release_with_py_files(
     cluster: Cluster, dist: Path, python: Path, empty: Path
 ) -> None:
-    zipped = dist / f"spark_dphist-{spark_dphist.__version__}.zip"
     done = submit(
-        ["--master", cluster.master, "--py-files", zipped, JOB, "release.toml"],
+        ["--master", cluster.master, "--py-files", dist / ZIP, JOB, "release.toml"],
         cwd=empty,
         PYSPARK_PYTHON=str(python),
     )
@@ -168,8 +154,7 @@ def test_a_packed_environment_runs_a_release_with_archives(
     environment = made / "environment"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
     link_dependencies(environment)
-    zipped = dist / f"spark_dphist-{spark_dphist.__version__}.zip"
-    zipfile.ZipFile(zipped).extractall(site_packages(environment))
+    zipfile.ZipFile(dist / ZIP).extractall(site_packages(environment))
     archive = made / "environment.tar.gz"
     venv_pack.pack(prefix=str(environment), output=str(archive))
     settings = {

@@ -9,17 +9,14 @@ import socket
 import subprocess
 import sys
 import time
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pyspark
 import pytest
+from built_package import ZIP, build
 from golden_release import PINNED
 
-import spark_dphist
-
-PACKAGE = Path(spark_dphist.__file__).parent
 SCRIPT = Path(pyspark.__file__).parent / "sbin" / "start-connect-server.sh"
 
 # However the package is installed in this Python: the server's workers find it in an archive only.
@@ -124,13 +121,9 @@ def wait_for(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
 def test_a_server_without_the_package_gets_it_from_its_client_and_makes_the_golden_release(
     server: str, tmp_path: Path
 ) -> None:
-    archive = tmp_path / "spark_dphist.zip"
-    with zipfile.ZipFile(archive, "w") as packed:
-        for path in PACKAGE.rglob("*"):
-            if path.is_file() and path.suffix != ".pyc":
-                packed.write(path, path.relative_to(PACKAGE.parent))
+    build(tmp_path / "dist")
     ran = subprocess.run(
-        [sys.executable, "-c", CLIENT, server, str(archive), str(tmp_path)],
+        [sys.executable, "-c", CLIENT, server, tmp_path / "dist" / ZIP, tmp_path],
         env=environment(PYTHONPATH=os.pathsep.join(sys.path)),
         capture_output=True,
         text=True,
