@@ -7,11 +7,9 @@ go to the confidential audit alone (``spark_dphist.spark.confidential``).
 
 from __future__ import annotations
 
-import hashlib
 import json
 import platform
 import sys
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from importlib.metadata import version
@@ -238,36 +236,6 @@ def pandas_of(released: pa.Table) -> pd.DataFrame:
     return frame
 
 
-@dataclass(frozen=True)
-class AuditSummary:
-    """What a header says of all released rows together.
-
-    ``rows`` and ``groups`` are the numbers of rows and of distinct keys; the digests are those of
-    ``combined_digest``; the budgets are in rho, 0 where there is no group.
-    """
-
-    rows: int
-    groups: int
-    key_set_digest: str
-    counts_digest: str
-    least_rho_at_noisy_count: float
-    greatest_rho_at_noisy_count: float
-
-    def check_complete(self, declared: int) -> None:
-        """Stop a release in which a group is missing, extra or there twice.
-
-        Raises
-        ------
-        ReleaseError
-            With the numbers of rows and groups, which are public.
-        """
-        if not self.rows == self.groups == declared:
-            raise ReleaseError(
-                f"the stored release has {self.rows} rows for {self.groups} groups, but "
-                f"{declared} groups were declared. Nothing was published."
-            )
-
-
 def audit_columns(
     noisy_count: npt.NDArray[Any],
     lower: npt.NDArray[Any],
@@ -321,96 +289,6 @@ def audit_groups(released: pa.Table, mechanism: Mechanism, records_per_group: in
     for name, values in columns.items():
         released = released.append_column(pa.field(name, pa.float64(), False), pa.array(values))
     return released
-
-
-def summarise(
-    group_digests: pa.ChunkedArray,
-    noisy_count: npt.NDArray[Any],
-    lower: npt.NDArray[Any],
-    upper: npt.NDArray[Any],
-    *,
-    rho: npt.NDArray[np.float64],
-) -> AuditSummary:
-    """Summarise released rows on the driver.
-
-    Parameters
-    ----------
-    group_digests
-        32 bytes for each row: SHA-256 of its encoded key.
-    noisy_count, lower, upper
-        As released, shape (rows,), int64 or float64.
-    rho
-        Budgets at the released counts, shape (rows,).
-    """
-    groups = as_digests(_concatenated(group_digests))
-    order = _byte_order(groups)
-    groups = np.take(groups.view("V32"), order, axis=0).view(np.uint8)
-    rows = row_bytes(groups, noisy_count[order], lower[order], upper[order])
-    bucket = groups[:, 0].astype(np.int64) * 16 + groups[:, 1] // 16
-    starts = np.flatnonzero(np.diff(bucket, prepend=-1))
-    repeated = np.sum(np.all(groups[1:] == groups[:-1], axis=1))
-    return AuditSummary(
-        rows=len(groups),
-        groups=len(groups) - int(repeated),
-        key_set_digest=combined_digest(_hashed(part) for part in np.split(groups, starts)[1:]),
-        counts_digest=combined_digest(_hashed(part) for part in np.split(rows, starts)[1:]),
-        least_rho_at_noisy_count=float(np.min(rho)) if rho.size else 0.0,
-        greatest_rho_at_noisy_count=float(np.max(rho, initial=0.0)),
-    )
-
-
-def row_bytes(
-    groups: npt.NDArray[np.uint8],
-    noisy_count: npt.NDArray[Any],
-    lower: npt.NDArray[Any],
-    upper: npt.NDArray[Any],
-) -> npt.NDArray[np.uint8]:
-    """Return what ``counts_digest`` hashes of each row, shape (rows, 56), uint8.
-
-    The group's digest, then the three numbers in 8 bytes each, most significant byte first: int64
-    in two's complement or float64 in IEEE 754.
-    """
-    numbers = np.stack([noisy_count, lower, upper], axis=1)
-    packed = numbers.astype(numbers.dtype.newbyteorder(">")).view(np.uint8)
-    return np.concatenate([groups, packed], axis=1)
-
-
-def as_digests(joined: bytes | memoryview) -> npt.NDArray[np.uint8]:
-    """Return joined digests of 32 bytes each as an array of shape (rows, 32), uint8."""
-    return np.frombuffer(joined, dtype=np.uint8).reshape(-1, 32)
-
-
-def combined_digest(buckets: Iterable[bytes]) -> str:
-    """Return one SHA-256 for all rows, whatever their order, as hexadecimal digits.
-
-    Parameters
-    ----------
-    buckets
-        For each value of the first 12 bits of a group's digest that occurs, in rising order: the
-        SHA-256 of the concatenated digests of its rows, in the order of the groups' digests. So
-        no machine has to sort or hold them all.
-    """
-    return hashlib.sha256(b"".join(buckets)).hexdigest()
-
-
-def _concatenated(digests: pa.ChunkedArray) -> memoryview:
-    # Through a buffer: as Python objects, millions of digests would take three times the memory.
-    fixed = pa.concat_arrays(digests.cast(pa.binary(32)).chunks or [pa.array([], pa.binary(32))])
-    return memoryview(fixed.buffers()[1] or b"")[: 32 * len(fixed)]
-
-
-def _byte_order(digests: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
-    """Return the order of the digests as byte strings."""
-    words = digests.view(">u8").astype(np.uint64)
-    order = np.argsort(words[:, 0])
-    # That decides but for equal groups, or once in 2**60 releases.
-    if np.any(words[order[1:], 0] == words[order[:-1], 0]):
-        order = np.lexsort(words.T[::-1])
-    return order
-
-
-def _hashed(rows: npt.NDArray[np.uint8]) -> bytes:
-    return hashlib.sha256(rows.tobytes()).digest()
 
 
 def selection_json(selection: KeySelection | None) -> str | None:

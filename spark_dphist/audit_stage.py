@@ -8,12 +8,13 @@ numbers are computed by the same functions on both ways.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any
 
 import pandas as pd
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.functions import pandas_udf
@@ -22,30 +23,26 @@ from spark_dphist.accounting.policy import read_worst_case
 from spark_dphist.audit import (
     AUDIT_COLUMNS,
     AuditHeader,
-    AuditSummary,
     PublicAudit,
-    as_digests,
     audit_columns,
     audit_groups,
-    combined_digest,
     parameters_json,
-    row_bytes,
     selection_json,
-    summarise,
     versions_json,
 )
+from spark_dphist.audit_summary import AuditSummary, summarised_buckets
+from spark_dphist.committed import committed_header, refuse_changed_counts
 from spark_dphist.errors import ConfigurationError, ReleaseError
 from spark_dphist.mechanisms import Mechanism
 from spark_dphist.request import FULL_FORMATS, ReleaseRequest
 from spark_dphist.spark.arrow_exchange import collect_arrow
 from spark_dphist.spark.group_key import PUBLISHED_COLUMNS, RESERVED_PREFIX, group_digest, quoted
-from spark_dphist.spark.ordering import ordered_by_key
+from spark_dphist.spark.summary import summarised_by_spark
 
 # What the JVM of a driver with Spark's default of 1 GB hands over in one piece.
 _COLLECTED_AT_ONCE = 1_000_000
 _GROUP = RESERVED_PREFIX + "group"
-_ROW = RESERVED_PREFIX + "row"
-_PAIRS = RESERVED_PREFIX + "pairs"
+_RHO = AUDIT_COLUMNS[0]
 _AUDIT = RESERVED_PREFIX + "audit"
 
 
@@ -82,13 +79,17 @@ def stage_audit(
     collected = _collected(digested, fields, size) if size <= request.max_collected_groups else None
     if collected is not None:
         groups = audit_groups(collected.drop_columns([_GROUP]), mechanism, records)
-        numbers = [groups[name].to_numpy() for name in PUBLISHED_COLUMNS]
-        summary = summarise(collected[_GROUP], *numbers, rho=groups[AUDIT_COLUMNS[0]].to_numpy())
-        request.audit_groups.stage_arrow(spark, groups)
+        with ThreadPoolExecutor(max_workers=1) as background:
+            writing = background.submit(request.audit_groups.stage_arrow, spark, groups)
+            numbers = [groups[name].to_numpy() for name in PUBLISHED_COLUMNS]
+            rho = groups[_RHO].to_numpy()
+            summary = AuditSummary.of_buckets(summarised_buckets(collected[_GROUP], numbers, rho))
+            writing.result()
     else:
+        # The counts are published, so that the audit may be split and ordered as they are.
         audited = _with_audit_columns(stored, mechanism, records)
-        request.audit_groups.stage(ordered_by_key(audited, fields, request.file_count(size)))
-        summary = summarised_by_spark(request.audit_groups.read_staged(spark), fields)
+        request.audit_groups.stage(audited.coalesce(request.file_count(size)))
+        summary = summarised_by_spark(request.audit_groups.read_staged(spark), fields, _RHO)
     # The exact size of a key set is only counted where duplicates may be behind a difference.
     declared = size if summary.groups == size else request.key_set.size(spark, fields)
     summary.check_complete(declared)
@@ -161,13 +162,8 @@ def stored_audit(
     ReleaseError
         If what stands there is another release's, or was changed since.
     """
-    header = AuditHeader.from_arrow(collect_arrow(request.audit_header.read_current(spark)))
-    if header.release_id != request.release_id or header.counts_digest != committed_digest:
-        raise ReleaseError(
-            f"release {request.release_id!r} is committed in the ledger, but what stands at "
-            f"{request.audit_header.described!r} is not it (it says {header.release_id!r}): it was "
-            "replaced. Restore it from a backup: making it again would spend the budget again."
-        )
+    release_id, at = request.release_id, request.audit_header
+    header = committed_header(spark, "release", release_id, at, committed_digest)
     declared = summarised_by_spark(request.key_set.to_spark(spark, fields).distinct(), fields)
     if declared.key_set_digest != header.key_set_digest:
         raise ConfigurationError(
@@ -175,15 +171,9 @@ def stored_audit(
             f"{header.key_set_size} groups. Choose a new release id: it is a new release and is "
             "charged anew."
         )
-    counts = summarised_by_spark(
-        request.output.read_current(spark, request.released_schema(fields)), fields
+    refuse_changed_counts(
+        spark, "release", header, request.output, fields, request.released_schema(fields)
     )
-    if counts.counts_digest != header.counts_digest:
-        raise ReleaseError(
-            f"the counts at {request.output.described!r} are not the ones that release "
-            f"{request.release_id!r} was audited with: they were changed or replaced since. "
-            "Restore them from a backup: making them again would spend the budget again."
-        )
     if header.key_set_size > request.max_collected_groups:
         return PublicAudit(header, None)
     stored = request.audit_groups.read_current(spark, audit_schema(request, fields))
@@ -210,61 +200,6 @@ def _with_audit_columns(stored: DataFrame, mechanism: Mechanism, records: int) -
     return stored.select("*", audited.alias(_AUDIT)).select(
         *[quoted(name) for name in stored.columns],
         *[F.col(f"{_AUDIT}.{name}").alias(name) for name in AUDIT_COLUMNS],
-    )
-
-
-def _row_bytes(*columns: Column | str) -> Column:
-    def pack(
-        group: pd.Series[Any],
-        noisy_count: pd.Series[Any],
-        lower: pd.Series[Any],
-        upper: pd.Series[Any],
-    ) -> pd.Series[Any]:
-        rows = row_bytes(
-            as_digests(b"".join(group)), *(each.to_numpy() for each in (noisy_count, lower, upper))
-        )
-        return pd.Series([row.tobytes() for row in rows])
-
-    pack.__annotations__ = dict.fromkeys(
-        ("group", "noisy_count", "lower", "upper", "return"), pd.Series
-    )
-    return pandas_udf(pack, T.BinaryType())(*columns)  # type: ignore[call-overload,no-any-return]
-
-
-def summarised_by_spark(frame: DataFrame, fields: Sequence[T.StructField]) -> AuditSummary:
-    """Do what ``summarise`` does without collecting rows; what the frame lacks stays out."""
-    rho = F.col(AUDIT_COLUMNS[0]) if AUDIT_COLUMNS[0] in frame.columns else F.lit(0.0)
-    group, counted = group_digest(fields), PUBLISHED_COLUMNS[0] in frame.columns
-    row = _row_bytes(group, *PUBLISHED_COLUMNS) if counted else group
-    pair = F.struct(F.hex(_GROUP).alias("group"), F.hex(_ROW).alias("row"))
-    buckets = (
-        frame.select("*", group.alias(_GROUP), row.alias(_ROW))
-        .groupBy(F.substring(F.hex(_GROUP), 1, 3).alias("bucket"))
-        .agg(
-            F.sort_array(F.collect_list(pair)).alias(_PAIRS),
-            F.min(rho).alias("least"),
-            F.max(rho).alias("greatest"),
-        )
-        .select(
-            "bucket",
-            "least",
-            "greatest",
-            F.size(_PAIRS).cast("bigint").alias("rows"),
-            F.size(F.array_distinct(f"{_PAIRS}.group")).cast("bigint").alias("groups"),
-            *[
-                F.unhex(F.sha2(F.unhex(F.array_join(f"{_PAIRS}.{name}", "")), 256)).alias(name)
-                for name in ("group", "row")
-            ],
-        )
-    )
-    rows = collect_arrow(buckets).sort_by("bucket").to_pylist()
-    return AuditSummary(
-        rows=sum(row["rows"] for row in rows),
-        groups=sum(row["groups"] for row in rows),
-        key_set_digest=combined_digest(row["group"] for row in rows),
-        counts_digest=combined_digest(row["row"] for row in rows),
-        least_rho_at_noisy_count=min((row["least"] for row in rows), default=0.0),
-        greatest_rho_at_noisy_count=max((row["greatest"] for row in rows), default=0.0),
     )
 
 

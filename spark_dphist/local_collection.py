@@ -20,11 +20,11 @@ from spark_dphist.accounting.conversions import pure_attacker_accuracy_upper, pu
 from spark_dphist.accounting.ledger import Ledger
 from spark_dphist.accounting.privacy_unit import PrivacyUnit
 from spark_dphist.audit import AuditHeader, versions_json
-from spark_dphist.audit_stage import summarised_by_spark
+from spark_dphist.committed import committed_header, refuse_changed_counts, refuse_missing
 from spark_dphist.errors import ConfigurationError, ReleaseError, SparkDphistError
 from spark_dphist.local import LocalResponse, estimate_counts, local_response
 from spark_dphist.local.responses import ResponseName
-from spark_dphist.spark.arrow_exchange import collect_arrow, dataframe_from_arrow
+from spark_dphist.spark.arrow_exchange import dataframe_from_arrow
 from spark_dphist.spark.bounding import unit_field
 from spark_dphist.spark.executors import check_executors
 from spark_dphist.spark.failures import SPARK_ERRORS, condition_of
@@ -42,6 +42,7 @@ from spark_dphist.spark.local_reports import (
     support_of,
 )
 from spark_dphist.spark.places import OutputTarget, check_places
+from spark_dphist.spark.summary import summarised_by_spark
 from spark_dphist.spark.unlogged import unlogged
 from spark_dphist.staged import commit_staged, discard_staged, what_remains
 from spark_dphist.streams import ReleaseKey
@@ -329,26 +330,10 @@ def _stored(
 
     Nothing is published unless all of it is this collection's.
     """
-    for target in request.targets:
-        if not (target.is_staged(spark) or target.exists(spark)):
-            raise ReleaseError(
-                f"collection {request.release_id!r} is committed, but nothing is at "
-                f"{target.described!r} nor staged beside it. Restore it from a backup."
-            )
-    header = AuditHeader.from_arrow(collect_arrow(request.audit_header.read_current(spark)))
-    if header.release_id != request.release_id or header.counts_digest != committed_digest:
-        raise ReleaseError(
-            f"what stands at {request.audit_header.described!r} is not collection "
-            f"{request.release_id!r} as it was committed (it says {header.release_id!r}): it was "
-            "replaced. Restore it from a backup."
-        )
-    counts = summarised_by_spark(request.output.read_current(spark), fields)
-    if counts.counts_digest != committed_digest:
-        raise ReleaseError(
-            f"the counts at {request.output.described!r} are not the ones of collection "
-            f"{request.release_id!r}: they were changed or replaced since it was committed. "
-            "Restore them from a backup."
-        )
+    release_id, at = request.release_id, request.audit_header
+    refuse_missing(spark, "collection", release_id, request.targets)
+    header = committed_header(spark, "collection", release_id, at, committed_digest)
+    refuse_changed_counts(spark, "collection", header, request.output, fields)
     for target in request.targets:
         if target.is_staged(spark):
             target.publish(spark)

@@ -21,6 +21,7 @@ from spark_dphist.accounting.ledger import Ledger
 from spark_dphist.audit import PublicAudit, pandas_of
 from spark_dphist.audit_stage import audit_schema, stage_audit, stored_audit
 from spark_dphist.card import card
+from spark_dphist.committed import refuse_missing
 from spark_dphist.delta_log import append_audit
 from spark_dphist.errors import ConfigurationError, ReleaseError, SparkDphistError
 from spark_dphist.metadata import metadata
@@ -298,13 +299,7 @@ def _hand_out(
 ) -> Release:
     """Return a committed release as it is stored, moving into place what a crash left staged."""
     on_step("handing out the stored release")
-    for target in request.targets:
-        if not (target.is_staged(spark) or target.exists(spark)):
-            raise ReleaseError(
-                f"release {request.release_id!r} is committed in the ledger, but nothing is at "
-                f"{target.described!r} nor staged beside it. Restore it from a backup: making it "
-                "again would spend the budget again."
-            )
+    refuse_missing(spark, "release", request.release_id, request.targets)
     request = _with_stored_keys(spark, request, fields)
     recorded = ledger.release(request.release_id).output or {}
     audit = stored_audit(spark, request, fields, recorded.get("counts_digest"))

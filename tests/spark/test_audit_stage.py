@@ -103,7 +103,7 @@ def test_the_audit_is_the_same_written_by_the_driver_or_by_spark(
             made[name].audit.to_pandas()
         assert made[name].audit_table.count() == 12
     assert made["driver"].audit.groups.to_pylist() == driver.to_pylist()
-    assert len(data_files(tmp_path / "files" / "counts_audit_groups")) == 3
+    assert 1 <= len(data_files(tmp_path / "files" / "counts_audit_groups")) <= 3
 
 
 def test_more_groups_than_the_driver_can_hold_are_audited_by_spark(

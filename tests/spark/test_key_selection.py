@@ -14,7 +14,6 @@ from spark_dphist.accounting.key_selection import KeySelection
 from spark_dphist.accounting.ledger import BudgetExceededError, Caps, Ledger, ReleaseConflictError
 from spark_dphist.accounting.policy import policy_cost, read_worst_case
 from spark_dphist.accounting.privacy_unit import PrivacyUnit
-from spark_dphist.audit_stage import summarised_by_spark
 from spark_dphist.config import load_configuration
 from spark_dphist.errors import ConfigurationError, ReleaseError
 from spark_dphist.from_config import request_from
@@ -24,6 +23,7 @@ from spark_dphist.spark.group_key import group_digest
 from spark_dphist.spark.key_selection import select_keys
 from spark_dphist.spark.key_set import KeySet, LearntKeys
 from spark_dphist.spark.storage import PathTarget, TableTarget
+from spark_dphist.spark.summary import summarised_by_spark
 from spark_dphist.streams import GroupStreams, ReleaseKey
 
 PLACE = [T.StructField("place", T.StringType())]
@@ -248,7 +248,7 @@ def test_where_no_group_is_kept_the_release_is_empty(spark, tmp_path):
     assert release.audit.to_pandas().empty
     assert json.loads(metadata_json(release.audit))["greatest_rho_at_noisy_count"] == 0
     assert release.total()["upper"].to_pylist() == [0]
-    by_spark = summarised_by_spark(release.audit_table, PLACE)
+    by_spark = summarised_by_spark(release.audit_table, PLACE, "rho_at_noisy_count")
     assert by_spark.least_rho_at_noisy_count == release.audit.header.least_rho_at_noisy_count == 0
 
 

@@ -76,8 +76,9 @@ LAYERS = {
         {"numpy", "pyarrow", "matplotlib", "jinja2", "markupsafe"},
     ),
     "local": ({"errors", "mechanisms"}, {"numpy", "scipy"}),
+    "audit_summary": ({"errors", "streams"}, {"numpy", "pyarrow"}),
     "spark": (
-        {"errors", "local", "key_ranges", "mechanisms", "accounting", "streams"},
+        {"errors", "local", "key_ranges", "mechanisms", "accounting", "streams", "audit_summary"},
         {"numpy", "pandas", "pyarrow", "pyspark", "py4j"},
     ),
 }
@@ -150,7 +151,7 @@ def test_spark_is_named_by_the_spark_layers_alone():
     # The audit names the types of its to_spark alone.
     ours = {"spark", "request", "audit", "audit_stage", "release", "from_config", "session"}
     ours |= {"synthesize"}
-    ours |= {"local_collection", "staged"}
+    ours |= {"local_collection", "staged", "committed"}
     assert named <= ours
     assert "spark" in named
 
