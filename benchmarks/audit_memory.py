@@ -11,14 +11,10 @@ well), and the seconds that the release took.
 from __future__ import annotations
 
 import argparse
-import os
-import resource
-import sys
 import tempfile
 import time
-from pathlib import Path
 
-from pyspark.sql import SparkSession
+from measuring import jvm_peak_mb, python_peak_mb, quiet_session
 from pyspark.sql import functions as F
 
 from spark_dphist.mechanisms import LinearLog
@@ -28,30 +24,13 @@ from spark_dphist.spark.key_set import KeySet
 from spark_dphist.spark.storage import PathTarget
 
 
-def python_peak_mb() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-
-
-def jvm_peak_mb(spark: SparkSession) -> int:
-    process = spark._jvm.java.lang.ProcessHandle.current().pid()
-    status = Path(f"/proc/{process}/status").read_text()
-    return int(status.split("VmHWM:")[1].split()[0]) // 1024
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--groups", type=int, default=1_000_000)
     parser.add_argument("--collected", action="store_true")
     parser.add_argument("--driver-memory", default="1g")
     arguments = parser.parse_args()
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.driver.memory", arguments.driver_memory)
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .getOrCreate()
-    )
+    spark = quiet_session(arguments.driver_memory)
     keys = spark.range(arguments.groups).select(
         F.concat(F.lit("group-"), F.col("id")).alias("place"),
         (F.col("id") % 12).cast("int").alias("month"),

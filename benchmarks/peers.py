@@ -24,19 +24,9 @@ import tempfile
 import time
 from pathlib import Path
 
+from measuring import quiet_session
+
 RELATIVE_ERROR, FLOOR = 0.1, 50
-
-
-def spark_session():
-    from pyspark.sql import SparkSession
-
-    return (
-        SparkSession.builder.master("local[2]")
-        .config("spark.driver.memory", "4g")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .getOrCreate()
-    )
 
 
 def with_spark_dphist(folder: Path, output: Path, rho: float) -> None:
@@ -47,7 +37,7 @@ def with_spark_dphist(folder: Path, output: Path, rho: float) -> None:
     from spark_dphist.spark.key_set import KeySet
     from spark_dphist.spark.storage import PathTarget
 
-    spark = spark_session()
+    spark = quiet_session("4g")
     release_id = new_release_id("peers")
     target = PathTarget(str(output), release_id)
     mechanism = LinearLog.calibrate(relative_error=RELATIVE_ERROR, floor=FLOOR)
@@ -70,7 +60,7 @@ def with_spark_dphist(folder: Path, output: Path, rho: float) -> None:
 def with_tumult(folder: Path, output: Path, rho: float) -> None:
     from tmlt.analytics import AddOneRow, KeySet, QueryBuilder, RhoZCDPBudget, Session
 
-    spark = spark_session()
+    spark = quiet_session("4g")
     budget = RhoZCDPBudget(rho)
     session = Session.from_dataframe(
         privacy_budget=budget,
@@ -86,7 +76,7 @@ def with_tumult(folder: Path, output: Path, rho: float) -> None:
 def with_pipelinedp(folder: Path, output: Path, rho: float) -> None:
     import pipeline_dp
 
-    spark = spark_session()
+    spark = quiet_session("4g")
     backend = pipeline_dp.SparkRDDBackend(spark.sparkContext)
     accountant = pipeline_dp.NaiveBudgetAccountant(
         total_epsilon=math.sqrt(2 * rho), total_delta=0.0
@@ -165,7 +155,7 @@ def make_tables(rows: int, groups: int, folder: Path) -> float:
 
     from spark_dphist.mechanisms import LinearLog
 
-    spark = spark_session()
+    spark = quiet_session("4g")
     records, keys = make_parquet(spark, folder, rows, groups, generated=False)
     counts = keys.join(records.groupBy("key").count(), "key", "left")
     found = counts.select("key", F.coalesce("count", F.lit(0)).alias("count")).collect()
@@ -192,7 +182,6 @@ def main() -> None:
     pythons = {"spark_dphist": sys.executable} | dict(
         pair.split("=", maxsplit=1) for pair in arguments.python
     )
-    os.environ["PYSPARK_PYTHON"] = sys.executable
     folder = Path(tempfile.mkdtemp())
     try:
         rho = make_tables(int(arguments.rows), int(arguments.groups), folder)

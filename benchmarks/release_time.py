@@ -1,14 +1,17 @@
 """Time a release against plain Spark that counts, joins and writes, side by side in one run.
 
     python benchmarks/release_time.py --rows 1e7 --groups 1e3 1e5 1e6 --repeats 5
-    python benchmarks/release_time.py --generated --rows 1e8 1e9 --groups 1e3 1e7 --audit spark \
-        --repeats 1 --figure time.svg
+    python benchmarks/release_time.py --generated --rows 1e6 1e7 1e8 1e9 --groups 1e3 1e5 1e6 1e7 \
+        --figure time.svg
+    python benchmarks/release_time.py --generated --rows 1e7 --groups 1e3 1e5 1e6 1e7 --repeats 1 \
+        --audit spark --memory 1g --master "local-cluster[1,2,6144]"
 
 Plain Spark: ``records.groupBy(key).count()``, joined to the key set, written as Parquet. The
 release counts, adds noise and writes the same groups (its *job*), then reads its output back,
-checks it and writes the audit. Both run ``--repeats`` times in turn after a warm-up; medians and
-their ratios are printed, with the seconds of each step. Every pair of rows and groups has a process
-of its own, so that the peak memory of the Python driver is its own.
+checks it and writes the audit. After a warm-up both run in turn, ``--repeats`` times or until two
+minutes are over; medians and their ratios are printed. Every pair of rows and groups has a process
+of its own. The peaks of memory, in MB, are those of the driver's Python and JVM after plain Spark
+has run once, and at the end; with the master ``local-cluster`` the executors are not in that JVM.
 
 Records are read from Parquet files written before, with a string key and two columns of payload;
 ``--generated`` makes bigint keys from ``spark.range`` on the fly, for more rows than fit on a disk.
@@ -21,8 +24,6 @@ import argparse
 import itertools
 import json
 import math
-import os
-import resource
 import shutil
 import statistics
 import subprocess
@@ -32,6 +33,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from measuring import jvm_peak_mb, python_peak_mb, quiet_session, timed
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -42,6 +44,23 @@ from spark_dphist.spark.key_set import KeySet
 from spark_dphist.spark.storage import PathTarget
 
 Steps = list[tuple[str, float]]
+WARM_UP_ROWS = 10_000_000
+ENOUGH_SECONDS = 120
+COLUMNS = {
+    "rows": ",",
+    "groups": ",",
+    "plain": ".2f",
+    "job": ".2f",
+    "whole": ".2f",
+    "job ratio": ".2f",
+    "whole ratio": ".2f",
+    "checks": ".2f",
+    "audit": ".2f",
+    "Python before": "",
+    "Python after": "",
+    "JVM before": "",
+    "JVM after": "",
+}
 
 
 def zipf(groups: int) -> Column:
@@ -75,8 +94,8 @@ def plain(records: DataFrame, keys: DataFrame, output: Path) -> None:
 
 def release(
     spark: SparkSession, records: DataFrame, keys: DataFrame, output: Path, collected: int
-) -> Steps:
-    """Make a release and return when each of its steps began."""
+) -> dict[str, float]:
+    """Make a release and return the seconds of its steps, by the first word of their names."""
     release_id = new_release_id("benchmark")
     target = PathTarget(str(output), release_id)
     request = ReleaseRequest(
@@ -94,75 +113,73 @@ def release(
     )
     steps: Steps = []
     run_release(spark, request, on_step=lambda step: steps.append((step, time.perf_counter())))
-    return [*steps, ("", time.perf_counter())]
-
-
-def seconds(steps: Steps) -> dict[str, float]:
-    """Seconds of each step, under the first word of its name."""
-    return {name.split()[0]: end - start for (name, start), (_, end) in itertools.pairwise(steps)}
-
-
-def in_turn(folder: Path, repeats: int, works: dict[str, Callable[[Path], object]]) -> dict:
-    """Seconds and results of each work, by repeat, without the warm-up."""
-    taken: dict[str, list] = {name: [] for name in works}
-    for repeat in range(repeats + 1):
-        for name, work in works.items():
-            output = Path(tempfile.mkdtemp(dir=folder)) / "output"
-            start = time.perf_counter()
-            result = work(output)
-            elapsed = time.perf_counter() - start
-            shutil.rmtree(output.parent)
-            if repeat:
-                taken[name].append((elapsed, result))
-    return taken
+    ends = [*steps, ("", time.perf_counter())]
+    return {name.split()[0]: end - start for (name, start), (_, end) in itertools.pairwise(ends)}
 
 
 def measure(rows: int, groups: int, arguments: argparse.Namespace) -> dict[str, float]:
     """Measure one pair in this process."""
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.driver.memory", arguments.memory)
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .getOrCreate()
-    )
+    spark = quiet_session(arguments.memory, arguments.master)
     collected = MAX_COLLECTED_GROUPS if arguments.audit == "collected" else 0
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+
+        def in_new_folder(work: Callable[[Path], dict[str, float] | None]) -> dict[str, float]:
+            output = Path(tempfile.mkdtemp(dir=folder)) / "output"
+            seconds, steps = timed(lambda: work(output))
+            shutil.rmtree(output.parent)
+            return {"": seconds, **(steps or {})}
+
         records, keys = make_tables(spark, folder, rows, groups, arguments.generated)
-        taken = in_turn(
-            folder,
-            arguments.repeats,
-            {
-                "plain": lambda output: plain(records, keys, output),
-                "release": lambda output: release(spark, records, keys, output, collected),
-            },
-        )
-    steps = [seconds(result) for _, result in taken["release"]]
-    return {
-        "rows": rows,
-        "groups": groups,
-        "plain": statistics.median(elapsed for elapsed, _ in taken["plain"]),
-        "release": statistics.median(elapsed for elapsed, _ in taken["release"]),
-        **{step: statistics.median(each[step] for each in steps) for step in steps[0]},
-        "megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
-    }
+        few = records
+        if arguments.generated and rows > WARM_UP_ROWS:
+            few, _ = make_tables(spark, folder, WARM_UP_ROWS, groups, generated=True)
+        in_new_folder(lambda output: plain(few, keys, output))
+        python_before, jvm_before = python_peak_mb(), jvm_peak_mb(spark)
+        in_new_folder(lambda output: release(spark, few, keys, output, collected))
+        plains, releases = [], []
+        start = time.perf_counter()
+        while len(plains) < arguments.repeats and time.perf_counter() - start < ENOUGH_SECONDS:
+            plains.append(in_new_folder(lambda output: plain(records, keys, output)))
+            releases.append(
+                in_new_folder(lambda output: release(spark, records, keys, output, collected))
+            )
+        jvm_peak = jvm_peak_mb(spark)
+
+    def median(step: str, of: list[dict[str, float]]) -> float:
+        return statistics.median(each[step] for each in of)
+
+    without, job, whole = median("", plains), median("counting", releases), median("", releases)
+    values = (
+        *(rows, groups, without, job, whole, job / without, whole / without),
+        *(median("checking", releases), median("reading", releases)),
+        *(python_before, python_peak_mb(), jvm_before, jvm_peak),
+    )
+    return dict(zip(COLUMNS, values, strict=True))
 
 
 def draw(cells: list[dict[str, float]], path: str) -> None:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(6.4, 4), layout="constrained")
+    figure = Figure(figsize=(7.2, 4.4), layout="constrained")
     axes = figure.subplots()
-    for groups, marker in zip(sorted({cell["groups"] for cell in cells}), "osD^v", strict=False):
+    styles = {"plain": ":", "job": "--", "whole": "-"}
+    colours = ("tab:blue", "tab:orange", "tab:green", "tab:red", "tab:purple")
+    for groups, colour in zip(sorted({cell["groups"] for cell in cells}), colours, strict=False):
         chosen = [cell for cell in cells if cell["groups"] == groups]
-        for name, style in (("plain", "--"), ("release", "-")):
-            label = f"{name}, {groups:,} groups"
-            points = [cell["rows"] for cell in chosen], [cell[name] for cell in chosen]
-            axes.plot(*points, style, marker=marker, label=label)
+        for name, style in styles.items():
+            axes.plot(
+                [cell["rows"] for cell in chosen],
+                [cell[name] for cell in chosen],
+                style,
+                color=colour,
+                marker="o",
+                markersize=3,
+                label=f"{groups:,.0f} groups: {name}",
+            )
     axes.set(xscale="log", yscale="log", xlabel="records", ylabel="seconds")
     axes.grid(alpha=0.3)
-    axes.legend(fontsize="small")
+    axes.legend(fontsize="x-small", ncols=2)
     figure.savefig(path)
 
 
@@ -176,30 +193,24 @@ def main() -> None:
     parser.add_argument("--generated", action="store_true")
     parser.add_argument("--audit", choices=["collected", "spark"], default="collected")
     parser.add_argument("--memory", default="8g")
+    parser.add_argument("--master", default="local[2]")
     parser.add_argument("--figure")
     parser.add_argument("--cell", type=int, nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    os.environ["PYSPARK_PYTHON"] = sys.executable
     if arguments.cell:
         print(json.dumps(measure(*arguments.cell, arguments)))
         return
-    print("| rows | groups | plain | job | whole | job ratio | whole ratio | audit | driver MB |")
-    print("|---:|---:|---:|---:|---:|---:|---:|---:|---:|", flush=True)
+    print("| " + " | ".join(COLUMNS) + " |")
+    print("|" + "---:|" * len(COLUMNS), flush=True)
     cells = []
-    for rows in arguments.rows:
-        for groups in arguments.groups:
-            pair = [str(int(rows)), str(int(groups))]
-            command = [sys.executable, __file__, *sys.argv[1:], "--cell", *pair]
-            answer = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-            cell = json.loads(answer.stdout.splitlines()[-1])
-            cells.append(cell)
-            job, whole = cell["counting"], cell["release"]
-            print(
-                f"| {cell['rows']:,} | {cell['groups']:,} | {cell['plain']:.2f} | {job:.2f} "
-                f"| {whole:.2f} | {job / cell['plain']:.2f} | {whole / cell['plain']:.2f} "
-                f"| {cell['reading']:.2f} | {cell['megabytes']} |",
-                flush=True,
-            )
+    for rows, groups in itertools.product(arguments.rows, arguments.groups):
+        pair = [str(int(rows)), str(int(groups))]
+        command = [sys.executable, __file__, *sys.argv[1:], "--cell", *pair]
+        answer = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        cell = json.loads(answer.stdout.splitlines()[-1])
+        cells.append(cell)
+        texts = [format(cell[name], form) for name, form in COLUMNS.items()]
+        print("| " + " | ".join(texts) + " |", flush=True)
     if arguments.figure:
         draw(cells, arguments.figure)
 
