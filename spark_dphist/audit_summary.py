@@ -57,8 +57,18 @@ class AuditSummary:
         ----------
         buckets
             With the schema ``BUCKET_SCHEMA``.
+
+        Raises
+        ------
+        ReleaseError
+            If a bucket is there twice.
         """
         rows = buckets.sort_by("bucket").to_pylist()
+        if len({row["bucket"] for row in rows}) < len(rows):
+            raise ReleaseError(
+                "Spark has summarised a part of the stored release in two places, so that its "
+                "digest would be wrong. Nothing was published."
+            )
         return cls(
             rows=sum(row["rows"] for row in rows),
             groups=sum(row["groups"] for row in rows),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -41,6 +42,7 @@ from spark_dphist.display import (
     verification_view,
 )
 from spark_dphist.errors import BudgetError, ConfigurationError, SparkDphistError
+from spark_dphist.intervals import refuse_unfinished
 from spark_dphist.optional import needing
 from spark_dphist.plan import Plan, make_plan
 from spark_dphist.targets import Target, find_target
@@ -192,6 +194,14 @@ def run(
 ) -> None:
     """Make the release: write noisy counts and audit."""
     configuration = configuration_at(config, interval)
+    if interval is not None:
+        refuse_unfinished(interval, datetime.now(UTC))
+        if configuration.ledger is None:
+            typer.echo(
+                "Warning: without a [ledger] nothing remembers this interval, and another try is a "
+                "release of its own that nothing counts",
+                err=True,
+            )
     if release_id is not None:
         configuration = with_release_id(configuration, release_id)
     planned = make_plan(configuration)

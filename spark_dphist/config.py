@@ -332,7 +332,7 @@ def _edge(value: Any) -> Any:
             raise ValueError(
                 f"an edge in quotes is a decimal, got {value!r}. Write dates without quotes"
             ) from None
-    if type(value) in (int, float, datetime.date):
+    if type(value) in (int, float, decimal.Decimal, datetime.date):
         return value
     raise ValueError(f"expected a number or a date as an edge, got {value!r}")
 
@@ -691,13 +691,18 @@ def _files_beside(file: Path) -> str:
     return did_you_mean(str(file), near)
 
 
-def with_release_id(configuration: ReleaseConfiguration, release_id: str) -> ReleaseConfiguration:
-    """Return the configuration with another release id, validated like one from a file."""
+def with_release_id(
+    configuration: ReleaseConfiguration, release_id: str, source: str = "--release-id"
+) -> ReleaseConfiguration:
+    """Return the configuration with another release id, validated like one from a file.
+
+    ``source`` is what an error names.
+    """
     content = {
         **configuration.model_dump(exclude_unset=True, by_alias=True),
         "release_id": release_id,
     }
-    return parse_configuration(content, "--release-id")
+    return parse_configuration(content, source)
 
 
 def parse_configuration(content: dict[str, Any], source: str) -> ReleaseConfiguration:

@@ -7,8 +7,9 @@ In the template's text ``@INTERVAL@`` stands for the interval as it is named (``
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 from spark_dphist.config import (
@@ -22,7 +23,35 @@ from spark_dphist.errors import ConfigurationError
 
 _NAME = re.compile(r"([12][0-9]{3})(?:-([0-9]{2})(?:-([0-9]{2}))?)?")
 _KINDS = ("year", "month", "day")
+# Where a day begins first.
+_EARLIEST_ZONE = timedelta(hours=14)
 _PREVIOUS = re.compile(rf"({'|'.join(_KINDS)}) before ([12][0-9]{{3}}-[0-9]{{2}}-[0-9]{{2}})")
+
+
+# What an interval must have of its own: the section, what it says, and the mend.
+_PLACES: tuple[tuple[str, Callable[[ReleaseConfiguration], str | None], str], ...] = (
+    (
+        "input",
+        lambda configuration: configuration.input.counted,
+        "select the interval's records, for example where.day = { from = @FROM@, before = "
+        "@BEFORE@ }",
+    ),
+    (
+        "output",
+        lambda configuration: configuration.output.described,
+        "give each interval a place of its own, with @INTERVAL@ in its path or table",
+    ),
+    (
+        "audit",
+        lambda configuration: configuration.audit.path or configuration.audit.table,
+        "put @INTERVAL@ into its path or table, or leave it out: it then lies beside the output",
+    ),
+    (
+        "confidential_audit",
+        lambda configuration: getattr(configuration.confidential_audit, "path", None),
+        "put @INTERVAL@ into its path",
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -112,14 +141,47 @@ def load_for_interval(path: str | Path, interval: str) -> ReleaseConfiguration:
             f"configuration {str(path)!r} has a 'release_id', but with an interval the id is made "
             "of 'name' and the interval: leave it out"
         )
-    following = parse_toml(Interval(wanted.kind, wanted.before).fill(text), str(path))
-    for section, mend in {
-        "input": "select the interval's records, for example where.day = { from = @FROM@, before "
-        "= @BEFORE@ }",
-        "output": "give each interval a place of its own, with @INTERVAL@ in its path or table",
-    }.items():
-        if getattr(configuration, section) == getattr(following, section):
+    other = _in_another_interval(wanted, text, str(path))
+    for section, place_of, mend in _PLACES:
+        place = place_of(configuration)
+        if place is not None and place == place_of(other):
             raise ConfigurationError(
                 f"configuration {str(path)!r} has the same [{section}] in every interval: {mend}"
             )
-    return with_release_id(configuration, f"{configuration.name}-{wanted.name}")
+    return with_release_id(configuration, f"{configuration.name}-{wanted.name}", str(path))
+
+
+def _in_another_interval(wanted: Interval, text: str, source: str) -> ReleaseConfiguration:
+    """Return the template's configuration for the next interval, or else for the one before."""
+    try:
+        return parse_toml(Interval(wanted.kind, wanted.before).fill(text), source)
+    except ConfigurationError:
+        last_day = wanted.first - timedelta(days=1)
+        return parse_toml(Interval(wanted.kind, _started(wanted.kind, last_day)).fill(text), source)
+
+
+def refuse_unfinished(interval: str, now: datetime) -> None:
+    """Refuse an interval whose last day is not over, anywhere.
+
+    Its release would be final: asking for it again returns it, and records that came later are
+    not in it.
+
+    Parameters
+    ----------
+    interval
+        As ``parse_interval`` takes it.
+    now
+        The time, with its time zone.
+
+    Raises
+    ------
+    ConfigurationError
+        If it is not over.
+    """
+    wanted = parse_interval(interval)
+    if (now.astimezone(UTC) + _EARLIEST_ZONE).date() < wanted.before:
+        raise ConfigurationError(
+            f"interval {wanted.name} is not over before {wanted.before}: a release of it would "
+            "lack the records that are still to come, and the budget is spent only once. Name an "
+            "interval that is over."
+        )

@@ -28,6 +28,8 @@ def needing(what: str, extra: str) -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         package = (error.name or "a package").split(".")[0]
+        if package == __package__:
+            raise
         # Where Spark is installed there is a pyspark already, and a second would cover it.
         there = ", or run it where Spark's own is (spark-submit, Databricks)"
         raise ConfigurationError(

@@ -195,6 +195,7 @@ def run_release(
     if ledger is not None and ledger.find(request.release_id) is not None:
         # Refused, unless it is committed; nothing is charged.
         _reserve(ledger, request)
+        check_executors(spark)
         return _hand_out(spark, request, fields, ledger, on_step)
     refuse_existing(spark, request, fields)
     check_executors(spark)

@@ -26,7 +26,8 @@ with DAG(
 ) as dag:
     BashOperator(
         task_id="release",
-        # From the data interval, never from the time of the run, which differs at the next try.
+        # From the data interval, never from the time of the run, which differs at the next try. It
+        # is in UTC: with a timetable in another zone the month would begin in the one before.
         bash_command=(
             "/srv/releases/monthly-release.sh {{ data_interval_start.strftime('%Y-%m') }}"
         ),

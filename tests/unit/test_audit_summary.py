@@ -115,6 +115,20 @@ def test_buckets_summarised_in_different_places_add_up():
     assert AuditSummary.of_buckets(pa.concat_tables(parts)) == summary(*ROWS, rho=list(rho))
 
 
+def test_a_bucket_that_was_summarised_in_two_places_stops_the_release():
+    digests, numbers, rho = [row[0] for row in ROWS], np.array([row[1] for row in ROWS]).T, 0.5
+    halves = [
+        summarised_buckets(
+            pa.chunked_array([pa.array([digests[row] for row in chosen], pa.binary())]),
+            list(numbers[:, chosen]),
+            np.full(len(chosen), rho),
+        )
+        for chosen in ([0, 1, 3], [2, 4, 5])
+    ]
+    with pytest.raises(ReleaseError, match="in two places"):
+        AuditSummary.of_buckets(pa.concat_tables(halves))
+
+
 def test_without_numbers_the_rows_are_the_keys():
     digests = pa.chunked_array([pa.array([row[0] for row in ROWS], pa.binary())])
     keys = AuditSummary.of_buckets(summarised_buckets(digests, [], np.zeros(len(ROWS))))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from spark_dphist.optional import needing
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
@@ -77,3 +80,8 @@ def test_what_needs_spark_says_where_it_comes_from(
     assert "needs pyspark, which is not installed: pip install 'spark-dphist[spark]'" in errors
     assert "run it where Spark's own is (spark-submit, Databricks)" in errors
     assert "Traceback" not in errors
+
+
+def test_a_part_of_this_package_that_is_missing_is_not_taken_for_spark() -> None:
+    with pytest.raises(ModuleNotFoundError, match="gone"), needing("spark-dphist run", "spark"):
+        importlib.import_module("spark_dphist.gone")
