@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -114,6 +114,11 @@ class GroupStreams:
         inputs = self._states[rows]
         inputs[:, 0] ^= np.uint64(index)
         return self._encrypt(inputs)
+
+
+def digest_array(digests: Iterable[bytes]) -> npt.NDArray[np.uint8]:
+    """Return a batch of digests of ``DIGEST_BYTES`` each as one array, shape (items, 32), uint8."""
+    return np.frombuffer(b"".join(digests), dtype=np.uint8).reshape(-1, DIGEST_BYTES)
 
 
 def keyed_order(key: ReleaseKey, digests: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:

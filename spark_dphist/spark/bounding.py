@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -15,7 +14,7 @@ from pyspark.sql.pandas.functions import pandas_udf
 from spark_dphist.accounting.privacy_unit import PrivacyUnit
 from spark_dphist.errors import ConfigurationError, did_you_mean
 from spark_dphist.spark.group_key import RESERVED_PREFIX, check_key_type, encoded_group_key, quoted
-from spark_dphist.streams import DIGEST_BYTES, ReleaseKey, keyed_order
+from spark_dphist.streams import ReleaseKey, digest_array, keyed_order
 
 _ORDINAL = RESERVED_PREFIX + "ordinal"
 _ORDER = RESERVED_PREFIX + "order"
@@ -129,7 +128,7 @@ def bound_contributions(
 
 def _keyed(key: ReleaseKey) -> Callable[..., Column]:
     def order(digest: pd.Series[Any]) -> pd.Series[Any]:
-        digests = np.frombuffer(b"".join(digest), dtype=np.uint8).reshape(-1, DIGEST_BYTES)
+        digests = digest_array(digest)
         return pd.Series(keyed_order(key, digests))
 
     order.__annotations__ = {"digest": pd.Series, "return": pd.Series}

@@ -17,7 +17,7 @@ from spark_dphist.accounting.privacy_unit import PrivacyUnit
 from spark_dphist.mechanisms.partition_selection import PartitionSelection
 from spark_dphist.spark.bounding import bound_contributions
 from spark_dphist.spark.group_key import RESERVED_PREFIX, group_digest, quoted
-from spark_dphist.streams import DIGEST_BYTES, GroupStreams, ReleaseKey
+from spark_dphist.streams import GroupStreams, ReleaseKey, digest_array
 
 _UNITS = RESERVED_PREFIX + "units"
 
@@ -74,7 +74,7 @@ def select_keys(
 
 def _keeper(mechanism: PartitionSelection, key: ReleaseKey) -> Callable[..., Column]:
     def keep(digest: pd.Series[Any], units: pd.Series[Any]) -> pd.Series[Any]:
-        digests = np.frombuffer(b"".join(digest), dtype=np.uint8).reshape(-1, DIGEST_BYTES)
+        digests = digest_array(digest)
         count = units.to_numpy(dtype=np.int64)
         return pd.Series(mechanism.keep(count, GroupStreams(key, digests)))
 

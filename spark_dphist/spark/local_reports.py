@@ -21,7 +21,7 @@ from spark_dphist.local.responses import MAX_CATEGORIES
 from spark_dphist.spark.arrow_exchange import collect_arrow, dataframe_from_arrow
 from spark_dphist.spark.group_key import RESERVED_PREFIX, encoded_group_key, quoted
 from spark_dphist.spark.key_set import KeySet
-from spark_dphist.streams import DIGEST_BYTES, GroupStreams, ReleaseKey
+from spark_dphist.streams import GroupStreams, ReleaseKey, digest_array
 
 REPORT = "report"
 CATEGORY = "category"
@@ -226,7 +226,7 @@ def _reporter(response: LocalResponse, key: ReleaseKey) -> Callable[..., Column]
     own_key = ReleaseKey(key.derive(b"local-reports"), key.is_fixed)
 
     def report(identity: pd.Series[Any], category: pd.Series[Any]) -> pd.Series[Any]:
-        digests = np.frombuffer(b"".join(identity), dtype=np.uint8).reshape(-1, DIGEST_BYTES)
+        digests = digest_array(identity)
         drawn = response.report(category.to_numpy(dtype=np.int64), GroupStreams(own_key, digests))
         return pd.Series(list(drawn))
 

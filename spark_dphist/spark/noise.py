@@ -15,7 +15,7 @@ from pyspark.sql.pandas.functions import pandas_udf
 from spark_dphist.mechanisms import Mechanism, Rounding, publish
 from spark_dphist.spark.counts import TRUE_COUNT
 from spark_dphist.spark.group_key import PUBLISHED_COLUMNS, RESERVED_PREFIX, group_digest, quoted
-from spark_dphist.streams import DIGEST_BYTES, GroupStreams, ReleaseKey
+from spark_dphist.streams import GroupStreams, ReleaseKey, digest_array
 
 _PUBLISHED = RESERVED_PREFIX + "published"
 
@@ -80,7 +80,7 @@ def _publisher(
     confidence: float,
 ) -> Callable[..., Column]:
     def publish_batch(digest: pd.Series[Any], count: pd.Series[Any]) -> pd.DataFrame:
-        digests = np.frombuffer(b"".join(digest), dtype=np.uint8).reshape(-1, DIGEST_BYTES)
+        digests = digest_array(digest)
         published = publish(
             mechanism,
             count.to_numpy(dtype=np.int64),
