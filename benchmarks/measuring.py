@@ -1,4 +1,4 @@
-"""What the benchmarks that run Spark share: a session, peaks of memory, works run in turn."""
+"""What the benchmarks that run Spark share: a session, peaks of memory, seconds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def quiet_session(memory: str = "8g", master: str = "local[2]") -> SparkSession:
-    """Start Spark with this memory for the driver, and for each executor of its own."""
+    """Start Spark with this memory for the driver; 6 GB for each executor where it has its own."""
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable

@@ -116,6 +116,8 @@ def summarised_buckets(
         With the schema ``BUCKET_SCHEMA``, in rising order of the buckets.
     """
     groups = _as_array(group_digests)
+    if not groups.size:
+        return BUCKET_SCHEMA.empty_table()
     order = _byte_order(groups)
     groups = np.take(groups.view(f"V{DIGEST_BYTES}"), order, axis=0).view(np.uint8)
     rows = _row_bytes(groups, [values[order] for values in numbers])
@@ -127,11 +129,11 @@ def summarised_buckets(
     values = [
         bucket[starts],
         np.diff(starts, append=len(groups)),
-        np.add.reduceat(is_new, starts) if starts.size else starts,
+        np.add.reduceat(is_new, starts),
         [_hashed(part) for part in np.split(groups, starts)[1:]],
         [_hashed(part) for part in np.split(rows, starts)[1:]],
-        np.minimum.reduceat(ordered_rho, starts) if starts.size else ordered_rho,
-        np.maximum.reduceat(ordered_rho, starts) if starts.size else ordered_rho,
+        np.minimum.reduceat(ordered_rho, starts),
+        np.maximum.reduceat(ordered_rho, starts),
     ]
     return pa.table(
         [pa.array(column, kind) for column, kind in zip(values, BUCKET_SCHEMA.types, strict=True)],

@@ -92,6 +92,11 @@ def _started(kind: str, day: date) -> date:
     return {"year": day.replace(month=1, day=1), "month": day.replace(day=1), "day": day}[kind]
 
 
+def _last_before(kind: str, day: date) -> Interval:
+    """Return the last whole year, month or day before a day."""
+    return Interval(kind, _started(kind, _started(kind, day) - timedelta(days=1)))
+
+
 def parse_interval(text: str) -> Interval:
     """Return the named interval, or the last whole one before a day (``month before 2026-02-03``).
 
@@ -113,8 +118,7 @@ def parse_interval(text: str) -> Interval:
         raise ConfigurationError(_expected(text)) from None
     if previous is None:
         return Interval("day" if day else "month" if month else "year", first)
-    last_day = _started(previous[1], first) - timedelta(days=1)
-    return Interval(previous[1], _started(previous[1], last_day))
+    return _last_before(previous[1], first)
 
 
 def _expected(text: str) -> str:
@@ -156,8 +160,7 @@ def _in_another_interval(wanted: Interval, text: str, source: str) -> ReleaseCon
     try:
         return parse_toml(Interval(wanted.kind, wanted.before).fill(text), source)
     except ConfigurationError:
-        last_day = wanted.first - timedelta(days=1)
-        return parse_toml(Interval(wanted.kind, _started(wanted.kind, last_day)).fill(text), source)
+        return parse_toml(_last_before(wanted.kind, wanted.first).fill(text), source)
 
 
 def refuse_unfinished(interval: str, now: datetime) -> None:

@@ -104,29 +104,26 @@ def test_a_missing_extra_or_repeated_group_stops_the_release(rows, declared, mes
     summary(*ROWS).check_complete(6)
 
 
-def test_buckets_summarised_in_different_places_add_up():
-    digests = [row[0] for row in ROWS]
-    numbers = np.array([row[1] for row in ROWS]).T
-    rho = np.linspace(0.25, 1.0, len(ROWS))
+def summarised_apart(*places, rho):
+    """Buckets of ROWS, summarised in places that have some of the rows each."""
     parts = []
-    for chosen in ([4, 3], [0, 1, 2, 5]):
-        column = pa.chunked_array([pa.array([digests[row] for row in chosen], pa.binary())])
-        parts.append(summarised_buckets(column, list(numbers[:, chosen]), rho[chosen]))
-    assert AuditSummary.of_buckets(pa.concat_tables(parts)) == summary(*ROWS, rho=list(rho))
+    for chosen in places:
+        digests = pa.chunked_array([pa.array([ROWS[row][0] for row in chosen], pa.binary())])
+        numbers = np.array([ROWS[row][1] for row in chosen]).T
+        parts.append(summarised_buckets(digests, list(numbers), rho[chosen]))
+    return pa.concat_tables(parts)
+
+
+def test_buckets_summarised_in_different_places_add_up():
+    rho = np.linspace(0.25, 1.0, len(ROWS))
+    buckets = summarised_apart([4, 3], [0, 1, 2, 5], rho=rho)
+    assert AuditSummary.of_buckets(buckets) == summary(*ROWS, rho=list(rho))
 
 
 def test_a_bucket_that_was_summarised_in_two_places_stops_the_release():
-    digests, numbers, rho = [row[0] for row in ROWS], np.array([row[1] for row in ROWS]).T, 0.5
-    halves = [
-        summarised_buckets(
-            pa.chunked_array([pa.array([digests[row] for row in chosen], pa.binary())]),
-            list(numbers[:, chosen]),
-            np.full(len(chosen), rho),
-        )
-        for chosen in ([0, 1, 3], [2, 4, 5])
-    ]
+    buckets = summarised_apart([0, 1, 3], [2, 4, 5], rho=np.full(len(ROWS), 0.5))
     with pytest.raises(ReleaseError, match="in two places"):
-        AuditSummary.of_buckets(pa.concat_tables(halves))
+        AuditSummary.of_buckets(buckets)
 
 
 def test_without_numbers_the_rows_are_the_keys():

@@ -16,6 +16,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from example_policy import GROUPS_AND_MECHANISM
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -309,17 +310,8 @@ def test_the_documented_template_gives_each_interval_its_own(tmp_path: Path) -> 
     page = (ROOT / "docs" / "databricks.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```toml\n(.*?)```", page, flags=re.DOTALL)
     assert len(blocks) == 2
-    rest = """
-    [groups]
-    columns = ["region"]
-    keys.product.region = ["north", "south"]
-    [mechanism]
-    name = "linear_log"
-    relative_error = 0.1
-    floor = 50
-    """
     template = tmp_path / "visits.toml"
-    template.write_text("".join([*blocks, rest]), encoding="utf-8")
+    template.write_text("".join([*blocks, GROUPS_AND_MECHANISM]), encoding="utf-8")
     january = load_for_interval(template, "month before 2026-02-03")
     assert january.release_id == "visits-2026-01"
     assert january.input.counted.endswith("where day from 2026-01-01 before 2026-02-01")

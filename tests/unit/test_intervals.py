@@ -8,6 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from example_policy import GROUPS_AND_MECHANISM
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,18 +23,12 @@ from spark_dphist.intervals import (
     refuse_unfinished,
 )
 
-TEMPLATE = """
+TEMPLATE = f"""
 name = "visits"
 [input]
 path = "lake/visits"
-where.day = { from = @FROM@, before = @BEFORE@ }
-[groups]
-columns = ["region"]
-keys.product.region = ["north", "south"]
-[mechanism]
-name = "linear_log"
-relative_error = 0.1
-floor = 50
+where.day = {{ from = @FROM@, before = @BEFORE@ }}
+{GROUPS_AND_MECHANISM}
 [output]
 path = "public/visits-@INTERVAL@"
 """
