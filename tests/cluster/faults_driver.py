@@ -57,7 +57,8 @@ class Watched(ShiftedLog):
                 "none": False,
                 # The first two partitions, one for each executor, get through.
                 "second wave": partition >= 2,
-                "first attempt": partition == 0 and task.attemptNumber() == 0,
+                # Every attempt, so that none is finished before another has begun.
+                "first partition": partition == 0,
             }
             deadline = time.monotonic() + 60
             while batch == 1 and concerned[self.waits] and not (folder / "go").exists():
@@ -109,12 +110,14 @@ def kill_an_executor_that_has_finished_a_task_and_is_at_another(folder):
     return victim
 
 
-def see_a_second_attempt(folder):
-    """The first one waits until this returns, so they are at work at the same time."""
-    return wait_for(
-        lambda: [each for each in traces(folder) if each[0] == 0 and each[4] > 0 and each[2] > 1],
-        "a speculative attempt at partition 0",
-    )
+def see_two_attempts(folder):
+    """Both wait at their second batch until this returns, so they are at work at the same time."""
+
+    def waiting():
+        return [each for each in traces(folder) if each[0] == 0 and each[2] == 1]
+
+    wait_for(lambda: len(waiting()) == 2, "a speculative attempt at partition 0 beside the first")
+    return waiting()
 
 
 class Session:
@@ -247,8 +250,8 @@ def main(master, folder, *wanted):
         ),
         "speculated": lambda: session.watched_run(
             "speculated",
-            "first attempt",
-            see_a_second_attempt,
+            "first partition",
+            see_two_attempts,
             vault=folder / "vault",
         ),
         "fails": session.failing_for_good,
