@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import sys
 import warnings
 from collections.abc import Iterator
@@ -15,11 +14,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
+from hypothesis import settings as hypothesis_settings
+from reserved_port import reserved_port
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ON_CONNECT = os.environ.get("SPARK_DPHIST_TEST_CONNECT") == "1"
+
+# How long an example takes depends on what else runs on this machine.
+hypothesis_settings.register_profile("at any speed", deadline=None)
+hypothesis_settings.load_profile("at any speed")
 
 _SPARK_TESTS = Path(__file__).parent / "spark"
 _LOG4J = """\
@@ -57,8 +62,18 @@ def driver_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def connect_port() -> Iterator[int]:
+    """Return a port for the server of a Connect session, so that another one is no trouble."""
+    with reserved_port() as port:
+        yield port
+
+
+@pytest.fixture(scope="session")
 def spark(
-    tmp_path_factory: pytest.TempPathFactory, event_log_directory: Path, driver_log: Path
+    tmp_path_factory: pytest.TempPathFactory,
+    event_log_directory: Path,
+    driver_log: Path,
+    connect_port: int,
 ) -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
 
@@ -86,7 +101,8 @@ def spark(
     }
     builder = SparkSession.builder.appName("spark_dphist tests")
     if ON_CONNECT:
-        settings["spark.connect.grpc.binding.port"] = _free_connect_port()
+        settings["spark.connect.grpc.binding.port"] = str(connect_port)
+        _let_remote_local_use(connect_port)
         builder = builder.remote("local[2]")
     else:
         builder = builder.master("local[2]")
@@ -100,21 +116,11 @@ def spark(
     session.stop()
 
 
-def _free_connect_port() -> str:
-    """Let ``remote("local")`` use any free port, so that another server is no trouble."""
+def _let_remote_local_use(port: int) -> None:
+    """The client takes the default port, even of a server that was told to use another one."""
     from pyspark.sql.connect.client.core import DefaultChannelBuilder
 
-    port = free_port()
-    # The client takes the default port, even of a server that was told to use another one.
     DefaultChannelBuilder.default_port = staticmethod(lambda: port)  # type: ignore[method-assign]
-    return str(port)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
 
 
 @pytest.fixture(scope="session")

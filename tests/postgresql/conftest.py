@@ -7,7 +7,6 @@ import itertools
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from reserved_port import reserved_port
 
 # The tests here are those of tests/unit on another database.
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
@@ -52,14 +52,14 @@ def _programs() -> Path | None:
     return max(whole, key=lambda place: place.parent.name, default=None)
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+@pytest.fixture(scope="session")
+def port():
+    with reserved_port() as reserved:
+        yield reserved
 
 
 @pytest.fixture(scope="session")
-def cluster():
+def cluster(port):
     programs = _programs()
     if programs is None:
         reason = (
@@ -76,7 +76,7 @@ def cluster():
         account = pwd.getpwnam("postgres")
         run_as = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
         os.chown(folder, account.pw_uid, account.pw_gid)
-    data, port = folder / "data", _free_port()
+    data = folder / "data"
     password_file = folder / "password"
     password_file.write_text(PASSWORD)
     if run_as:

@@ -16,6 +16,7 @@ import pyspark
 import pytest
 from built_package import ZIP, build
 from golden_release import PINNED
+from reserved_port import reserved_port
 
 SCRIPT = Path(pyspark.__file__).parent / "sbin" / "start-connect-server.sh"
 
@@ -62,14 +63,17 @@ def environment(**more: str) -> dict[str, str]:
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[str]:
-    """Start a server on a free port of the loopback device and return its address."""
+def port() -> Iterator[int]:
+    with reserved_port() as reserved:
+        yield reserved
+
+
+@pytest.fixture
+def server(tmp_path: Path, port: int) -> Iterator[str]:
+    """Start a server at this port of the loopback device and return its address."""
     pytest.importorskip("grpc_status", reason="Spark Connect is not installed")
     if not SCRIPT.exists():
         pytest.skip("pyspark 3.5 has no Connect server of its own")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     (tmp_path / "server").mkdir()
     (tmp_path / "hook").mkdir()
     (tmp_path / "hook" / "sitecustomize.py").write_text(SITECUSTOMIZE)
