@@ -62,6 +62,8 @@ def test_the_notebook_releases_once_and_draws_its_figures(tmp_path: Path) -> Non
         "MPLBACKEND": "Agg",
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]),
+        # Any free port, beside the servers of other tests.
+        "SPARK_TESTING": "1",
     }
     for name in ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_LOCAL_REMOTE", "PGPASSWORD"):
         environment.pop(name, None)
