@@ -38,8 +38,9 @@ def test_the_notebook_example_releases_the_declared_groups() -> None:
 
     released = {row["origin"]: row for row in names["release"].counts.collect()}  # type: ignore[attr-defined]
     assert set(released) == {"EWR", "JFK", "LGA"}
-    assert 200 < released["EWR"]["noisy_count"] < 400
-    assert released["LGA"]["lower"] == 0
+    # The key is fresh: noise leads out of these bounds with probability below 1e-14.
+    assert 150 < released["EWR"]["noisy_count"] < 500
+    assert released["LGA"]["lower"] <= released["LGA"]["noisy_count"] < 50
 
 
 def test_the_configuration_example_is_valid_and_says_what_it_costs() -> None:
