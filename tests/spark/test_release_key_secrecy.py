@@ -62,10 +62,18 @@ def few(spark: SparkSession) -> DataFrame:
     return confidential_records(spark, {("AA", 1): 300, (None, 2): 40})
 
 
-def everything_logged(event_log_directory: Path, driver_log: Path) -> bytes:
-    time.sleep(1)  # The listener that writes the event log runs behind.
-    logs = [path.read_bytes() for path in event_log_directory.rglob("*") if path.is_file()]
-    return b"".join([*logs, driver_log.read_bytes()])
+def everything_logged(spark: SparkSession, event_log_directory: Path, driver_log: Path) -> bytes:
+    """Return both logs, once the listener that writes the event log has come to this moment."""
+    mark = f"logged until {time.monotonic_ns()}"
+    spark.range(1).select(F.lit(mark)).collect()
+    deadline = time.monotonic() + 120
+    while True:
+        files = [path for path in event_log_directory.rglob("*") if path.is_file()]
+        events = b"".join(path.read_bytes() for path in files)
+        if mark.encode() in events:
+            return events + driver_log.read_bytes()
+        assert time.monotonic() < deadline, "the event log has not come to this moment"
+        time.sleep(0.2)
 
 
 @pytest.mark.parametrize("hidden_as", [bytes, bytes.hex, base64.b64encode, repr, list])
@@ -108,7 +116,7 @@ def test_the_key_is_in_no_log_and_no_event_log(
     unit = PrivacyUnit(column="passenger", max_records=2)
     request = request_for(spark, tmp_path, records=few(spark), privacy_unit=unit)
     run_release(spark, request, key=KEY)
-    logged = everything_logged(event_log_directory, driver_log)
+    logged = everything_logged(spark, event_log_directory, driver_log)
     assert b"this literal is logged" in logged
     assert not found_in(logged)
     printed = capfd.readouterr()
@@ -120,7 +128,7 @@ def test_a_literal_in_an_expression_would_be_in_the_event_log(
 ) -> None:
     other = hashlib.sha256(b"not the release key").digest()
     spark.range(2).select(F.lit(other.hex()).alias("x"), "id").distinct().collect()
-    assert found_in(everything_logged(event_log_directory, driver_log), other)
+    assert found_in(everything_logged(spark, event_log_directory, driver_log), other)
 
 
 def test_the_key_is_not_logged_at_debug_level_either(

@@ -54,20 +54,24 @@ def test_the_report_of_a_stored_release_opens_public_tables_alone(
 def test_a_release_shows_itself_without_starting_a_job(
     spark: SparkSession, release: Release
 ) -> None:
-    tracker = spark.sparkContext.statusTracker()
-    before = tracker.getJobIdsForGroup(None)
+    def jobs() -> set[int]:
+        # The tracker learns of jobs from a listener that runs behind, and forgets the oldest.
+        spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(120_000)
+        return set(spark.sparkContext.statusTracker().getJobIdsForGroup(None))
+
+    before = jobs()
     shown = read_page(release._repr_html_()).text
-    assert tracker.getJobIdsForGroup(None) == before
+    assert jobs() <= before
     assert "Release r1" in shown
     assert "12 " in shown
     held_back = Release(
         "r1", release.counts, release.audit_table, PublicAudit(release.audit.header, None)
     )
     assert "Too many groups to be collected" in held_back._repr_html_()
-    assert tracker.getJobIdsForGroup(None) == before
+    assert jobs() <= before
     # The tracker does see jobs.
     release.counts.collect()
-    assert tracker.getJobIdsForGroup(None) != before
+    assert jobs() - before
 
 
 def test_a_release_and_its_audit_become_pandas_and_spark_with_their_types(
