@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 from releases import KEY, request_for
+from standalone import wait_for
 
 from spark_dphist.release import run_release
 
@@ -26,8 +27,14 @@ def unknown_settings(java, names):
     return [name for name in names if entry.findEntry(name) is None and name not in UNDECLARED]
 
 
+def executors(spark):
+    return spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1
+
+
 def main(folder, names):
     spark = SparkSession.builder.getOrCreate()
+    # Spark begins with the first of them.
+    wait_for(lambda: executors(spark) >= 2, "two executors")
     run_release(spark, request_for(spark, folder / "out"), key=KEY)
     # Held, so that its shuffle files stay, as those of a running release do.
     counted = spark.range(100).selectExpr("concat('a group ', id % 3) AS g").groupBy("g").count()
@@ -37,7 +44,7 @@ def main(folder, names):
         "application": spark.sparkContext.applicationId,
         "settings": dict(spark.sparkContext.getConf().getAll()),
         "unknown": unknown_settings(spark.sparkContext._jvm, names),
-        "executors": spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1,
+        "executors": executors(spark),
         "shuffle_files": len(shuffled),
         "shuffle_files_with_a_group": sum(b"a group" in content for content in shuffled),
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import secrets
 import shutil
@@ -39,7 +40,10 @@ def seen(folder: Path) -> dict[str, Any]:
         "spark.master": "local-cluster[2,1,1024]",
         "spark.executorEnv.PYTHONPATH": str(REPOSITORY),
         "spark.local.dir": str(folder / "local"),
+        # Ids have the second in them, and what executors write lies under the id: not another's.
+        "spark.deploy.appIdPattern": f"app-{os.getpid()}-%s-%04d",
         # So that a search in the files could find something.
+        "spark.cleaner.referenceTracking": "false",
         "spark.shuffle.compress": "false",
         "spark.sql.classic.shuffleDependency.fileCleanup.enabled": "false",
     }
