@@ -105,7 +105,7 @@ def standalone_cluster(folder: Path) -> Iterator[Cluster]:
             process.wait()
 
 
-def wait_for(look: Callable[[], Seen], what: str, seconds: float = 60) -> Seen:
+def wait_for(look: Callable[[], Seen], what: str, seconds: float = 180) -> Seen:
     """Look until there is something."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -130,7 +130,7 @@ def submit(
         cwd=cwd,
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=400,
         check=False,
     )
 

@@ -139,7 +139,7 @@ def test_in_the_job_the_charge_stays_though_spark_goes_on_without_its_driver(
     assert_charged_and_hidden(crashed, folder, ledger)
     # The JVM outlives the process, as on a shared cluster, and finishes the write it was at.
     vault = folder / "vault"
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not list(vault.glob(f"{crashed.id}.staging-*/_SUCCESS")) and time.monotonic() < deadline:
         time.sleep(0.2)
     assert list(vault.glob(f"{crashed.id}.staging-*/_SUCCESS"))

@@ -55,11 +55,12 @@ def claim_of(verified, beginning):
 @pytest.mark.parametrize(("kind", "relative_error", "floor"), POLICIES)
 def test_what_is_shipped_withstands_in_time(kind, relative_error, floor):
     mechanism = kind.calibrate(relative_error=relative_error, floor=floor)
-    start = time.perf_counter()
+    # Of the processor: other tests may run beside this one.
+    start = time.process_time()
     verified = verify(mechanism, relative_error=relative_error, key=KEY)
     assert failed(verified) == []
     assert verified.false_alarm_rate <= 1e-6 * (1 + 1e-9)
-    assert time.perf_counter() - start < SECONDS
+    assert time.process_time() - start < SECONDS
 
 
 def test_a_unit_of_several_records_withstands():

@@ -46,6 +46,13 @@ def answers_at_once(processes: list[subprocess.Popen[str]]) -> list[str]:
     return sorted(process.communicate(timeout=120)[0].strip() for process in processes)
 
 
+def wait_for_lines(path: Path, number: int) -> None:
+    deadline = time.monotonic() + 120
+    while len(lines(path)) < number:
+        assert time.monotonic() < deadline, f"{path.name} has only {len(lines(path))} lines"
+        time.sleep(0.01)
+
+
 def lines(path: Path) -> set[str]:
     return set(path.read_text().split()) if path.exists() else set()
 
@@ -112,10 +119,12 @@ def test_processes_killed_at_random_moments_leave_every_run_charged(url, tmp_pat
     moments = random.Random(4)  # noqa: S311 - when to kill, not what to draw
     with Ledger.initialise(url) as ledger:
         ledger.add_dataset("taxi", Caps.of(rho=10**6))
-        for _ in range(8):
+        for killing in range(1, 9):
             processes = [start("storm", url, str(tmp_path)) for _ in range(2)]
             for process in processes:
                 assert process.stdout.readline() == "ready\n"
+            # However slow the disk is: the first were published before any process is killed.
+            wait_for_lines(tmp_path / "published", 2 * killing)
             time.sleep(moments.uniform(0.05, 0.3))
             for process in processes:
                 process.kill()

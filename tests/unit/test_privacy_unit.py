@@ -178,10 +178,11 @@ def test_a_constant_costs_nothing_however_many_records():
 
 def test_the_largest_bound_is_computed_within_two_seconds():
     counts = np.geomspace(1, 1e12, 37).astype(np.int64)
-    start = time.perf_counter()
+    # Of the processor: other tests may run beside this one.
+    start = time.process_time()
     for mechanism in MECHANISMS.values():
         unit_of(MAX_RECORDS).rho_at_least_upper(mechanism, counts)
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
 
 
 @pytest.mark.parametrize("records", [0, -1, MAX_RECORDS + 1])

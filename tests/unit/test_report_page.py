@@ -521,7 +521,7 @@ def test_a_browser_shows_the_page_at_full_width_and_on_a_phone(tmp_path, usual):
             ],
             check=True,
             capture_output=True,
-            timeout=60,
+            timeout=300,
         )
         seen = np.rint(image.imread(shot)[:, :, :3] * 255).astype(int)
         assert seen.shape == (3000, width, 3)
