@@ -95,6 +95,17 @@ class AuditHeader:
         row = {**dict.fromkeys(optional), **row}
         return cls(**{name: row[name] for name in cls.__annotations__})
 
+    def calibrated_mechanism(self) -> Mechanism:
+        """Return the mechanism with the parameters that the header states.
+
+        Raises
+        ------
+        ConfigurationError
+            If this version has no such mechanism (as for a collection in the local model), or one
+            of these parameters has others.
+        """
+        return restored(self.mechanism, json.loads(self.parameters))
+
     @property
     def facts(self) -> list[tuple[str, str]]:
         """What was promised to whom, the worst case first, as names and text for people."""
@@ -199,7 +210,7 @@ class PublicAudit:
             axes,
             lambda on: figures.draw_budget(
                 on,
-                restored(header.mechanism, json.loads(header.parameters)),
+                header.calibrated_mechanism(),
                 records=header.records_per_group,
                 worst_rho=header.worst_case_rho,
                 relative_error=header.relative_error,

@@ -10,14 +10,13 @@ import numpy as np
 
 from spark_dphist.audit import AuditHeader, PublicAudit
 from spark_dphist.mechanisms import Constant, Mechanism
-from spark_dphist.mechanisms.registry import restored
 from spark_dphist.shown import amount_text, printable, share_text
 
 
 def card(audit: PublicAudit) -> str:
     """Return the card of a release: what it is, whom it protects, how to use it, its limits."""
     header = audit.header
-    mechanism = restored(header.mechanism, json.loads(header.parameters))
+    mechanism = header.calibrated_mechanism()
     parts = [
         [f"# {_text(header.release_name)}"],
         [f"> **{_text(caution)}**" for caution in header.cautions],

@@ -23,7 +23,6 @@ from spark_dphist.audit import AUDIT_COLUMNS, AuditHeader, PublicAudit, audit_co
 from spark_dphist.errors import ConfigurationError, ReleaseError
 from spark_dphist.history import read_audit
 from spark_dphist.mechanisms import Mechanism
-from spark_dphist.mechanisms.registry import restored
 
 RELEASED_COLUMNS = ("noisy_count", "lower", "upper")
 """The released numbers beside the keys."""
@@ -101,7 +100,7 @@ def public_release(audit: PublicAudit, ledger: Ledger | None = None) -> Publishe
             f"{header.key_set_size:,} groups: make the report from the stored tables"
         )
     refuse_other_columns(groups.column_names, f"release {header.release_id!r}")
-    mechanism = restored(header.mechanism, json.loads(header.parameters))
+    mechanism = header.calibrated_mechanism()
     selection = _selection(header)
     checks = [
         _check_groups(header, groups),

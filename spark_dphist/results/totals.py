@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +14,6 @@ from spark_dphist.audit import AuditHeader, PublicAudit
 from spark_dphist.errors import ConfigurationError, did_you_mean
 from spark_dphist.mechanisms import Constant
 from spark_dphist.mechanisms.base import FloatArray, check_confidence
-from spark_dphist.mechanisms.registry import restored
 from spark_dphist.results.intervals import PublishedIntervals, outwards
 from spark_dphist.results.sum_statistics import Chances, SumStatistic, sum_statistic
 
@@ -107,7 +105,7 @@ def released_groups(audit: PublicAudit) -> pa.Table:
 def published_intervals(header: AuditHeader, table: pa.Table) -> PublishedIntervals:
     """Return the released intervals with the policy that the header states."""
     return PublishedIntervals(
-        mechanism=restored(header.mechanism, json.loads(header.parameters)),
+        mechanism=header.calibrated_mechanism(),
         lower=table["lower"].to_numpy().astype(np.float64),
         upper=table["upper"].to_numpy().astype(np.float64),
         confidence=header.confidence,
