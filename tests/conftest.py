@@ -83,8 +83,12 @@ def spark(
     os.environ["PYTHONPATH"] = os.pathsep.join([root, *([known] if known else [])])
     log4j = tmp_path_factory.mktemp("log4j") / "log4j2.properties"
     log4j.write_text(_LOG4J.format(file=driver_log))
-    # Many small jobs: the second compiler would take longer than it saves.
-    java_options = f"-XX:TieredStopAtLevel=1 -Dlog4j2.configurationFile={log4j.as_uri()}"
+    # Many small jobs: the second compiler would take longer than it saves. Without it Java has room
+    # for 48 MB of compiled code unless told otherwise, and the plans of all tests need more.
+    java_options = (
+        "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m "
+        f"-Dlog4j2.configurationFile={log4j.as_uri()}"
+    )
     settings = {
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",

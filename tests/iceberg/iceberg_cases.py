@@ -40,9 +40,10 @@ def spark(warehouse: Path) -> Iterator[SparkSession]:
     catalog = "spark.sql.catalog.lake"
     settings = {
         "spark.driver.bindAddress": "127.0.0.1",
-        # Many small jobs: the second compiler would take longer than it saves.
+        # Many small jobs, as in tests/conftest.py.
         "spark.driver.extraJavaOptions": (
-            f"-XX:TieredStopAtLevel=1 -Dderby.stream.error.file={warehouse}/derby.log"
+            "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m "
+            f"-Dderby.stream.error.file={warehouse}/derby.log"
         ),
         "spark.driver.host": "127.0.0.1",
         "spark.jars": f"{get_jars_dir()}/iceberg-spark-runtime-3.5_2.12-1.9.2.jar",
