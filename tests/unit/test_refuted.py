@@ -47,8 +47,9 @@ def test_the_divergence_agrees_with_quadrature(
     assert got == pytest.approx(expected, rel=1e-9)
 
 
-@pytest.mark.parametrize(("count", "neighbour"), [(10, 9), (100, 99), (3, 1)])
-@pytest.mark.parametrize("above", [1.0, 1.2])
+@pytest.mark.parametrize(
+    ("count", "neighbour", "above"), [(10, 9, 1.0), (100, 99, 1.2), (3, 1, 1.0)]
+)
 def test_from_the_closed_form_order_on_the_integral_grows_without_bound(
     count: int, neighbour: int, above: float
 ) -> None:
