@@ -293,7 +293,7 @@ def test_a_unit_with_a_name_of_our_own_is_refused(spark):
         unit_field(schema, unit, "the input")
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(st.data())
 def test_small_tables_are_bounded_as_a_plain_loop_says(spark, data):
     """At most k of each user, all of those with fewer, and nobody else's."""

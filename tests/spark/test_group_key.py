@@ -89,9 +89,7 @@ def encodings(
 
 
 @given(rows=st.lists(keys, min_size=50, max_size=300))
-@hypothesis_settings(
-    max_examples=5, deadline=None, derandomize=True, phases=[Phase.generate], database=None
-)
+@hypothesis_settings(max_examples=5, derandomize=True, phases=[Phase.generate], database=None)
 def test_an_encoded_key_can_be_decoded_so_no_two_keys_share_an_encoding(
     spark: SparkSession, rows: list[tuple[Any, ...]]
 ) -> None:
@@ -101,7 +99,7 @@ def test_an_encoded_key_can_be_decoded_so_no_two_keys_share_an_encoding(
 
 
 @given(pair=st.tuples(keys, keys))
-@hypothesis_settings(max_examples=500, deadline=None)
+@hypothesis_settings(max_examples=500)
 def test_the_oracle_itself_is_inverted_by_decoding(pair: tuple[Any, Any]) -> None:
     first, second = pair
     assert decode(encode(FIELDS, first)) == first

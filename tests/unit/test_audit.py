@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from example_audit import example_header
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_dphist import __version__
@@ -124,7 +124,6 @@ def test_the_bracket_holds_the_realised_budget_wherever_the_interval_holds_the_c
     assert np.all(realised[covered] <= frame.rho_upper[covered] * ULPS)
 
 
-@settings(deadline=None)
 @given(st.integers(0, 300), st.integers(0, 300), st.sampled_from([1, 2, 5]))
 def test_the_budget_over_a_range_bounds_every_count_in_it(start, length, records_per_unit):
     mechanism = MECHANISMS["minimal"]

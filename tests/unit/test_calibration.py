@@ -36,7 +36,7 @@ def keeps_the_promise_everywhere(mechanism, relative_error):
     return np.all(plain < allowed) and np.all(rounded < allowed)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(PROMISES, FLOORS, st.one_of(st.none(), st.floats(-12, 4)), SHIFTED_DRIFTS)
 def test_the_calibrated_shifted_log_keeps_the_promise_strictly_at_every_count(
     relative_error, floor, share, drift
@@ -49,7 +49,7 @@ def test_the_calibrated_shifted_log_keeps_the_promise_strictly_at_every_count(
     assert find_violation(mechanism, relative_error) is None
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(PROMISES, FLOORS, LINEAR_DRIFTS)
 def test_the_calibrated_linear_log_keeps_the_promise_strictly_at_every_count(
     relative_error, floor, drift
@@ -59,7 +59,7 @@ def test_the_calibrated_linear_log_keeps_the_promise_strictly_at_every_count(
     assert find_violation(mechanism, relative_error) is None
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(PROMISES, FLOORS, st.floats(-8, 4))
 def test_the_closed_form_keeps_the_promise_strictly_before_rounding(relative_error, floor, share):
     mechanism = ShiftedLog.calibrate(
@@ -70,7 +70,7 @@ def test_the_closed_form_keeps_the_promise_strictly_before_rounding(relative_err
     assert np.all(error < relative_error * np.maximum(counts, floor))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(PROMISES, FLOORS, st.floats(-6, 3), SHIFTED_DRIFTS)
 @example(0.5, 2.0**14, 0.0, "minimal_error")
 def test_a_slightly_larger_sigma_would_break_the_promise(relative_error, floor, share, drift):
@@ -86,7 +86,7 @@ def test_a_slightly_larger_sigma_would_break_the_promise(relative_error, floor, 
     assert float(worst_error(louder, count)) >= allowed * (1 - 1e-11)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.floats(0.003, 3), st.floats(0.01, 300), SHIFTED_DRIFTS, st.integers(0, 2000))
 def test_the_error_of_the_shifted_log_does_not_fall_with_the_count(sigma, shift, drift, start):
     mechanism = ShiftedLog(sigma=sigma, shift=shift, floor=1, drift=drift)
@@ -96,7 +96,7 @@ def test_the_error_of_the_shifted_log_does_not_fall_with_the_count(sigma, shift,
         assert np.all(np.diff(error) >= -1e-13 * error[1:])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.floats(0.003, 2.5), st.floats(0.1, 300), st.integers(1, 3000), st.integers(0, 10**6))
 def test_the_tail_bound_holds_from_its_count_on(sigma, size, start, further):
     for mechanism in (
@@ -111,7 +111,7 @@ def test_the_tail_bound_holds_from_its_count_on(sigma, size, start, further):
             assert float(worst_error(mechanism, count)) / count <= bound * (1 + 1e-13)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(PROMISES, st.floats(1, 100), LINEAR_DRIFTS, st.floats(0.9, 1.1), st.floats(0.9, 1.1))
 def test_the_search_agrees_with_looking_at_every_count(relative_error, floor, drift, louder, wider):
     best = LinearLog.calibrate(relative_error=relative_error, floor=floor, drift=drift)

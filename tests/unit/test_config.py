@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_dphist.config import (
@@ -421,7 +421,6 @@ def test_a_configuration_cannot_be_changed_after_it_was_checked():
         configuration.mechanism.floor = 1  # type: ignore[misc]
 
 
-@settings(deadline=None)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),

@@ -147,7 +147,7 @@ def all_constraints(groupings):
 
 
 @given(seed=st.integers(0, 2**32 - 1), shape=st.tuples(*[st.integers(1, 4)] * 3))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_the_adjustment_is_the_weighted_projection_even_where_constraints_repeat(seed, shape):
     rng = np.random.default_rng(seed)
     exact = table_of_counts(rng, *shape)

@@ -7,7 +7,7 @@ from spark_dphist.errors import ConfigurationError
 from spark_dphist.mechanisms import MAX_COUNT, Constant
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.floats(1, 3), st.one_of(st.integers(1, 60), st.floats(1, 60)))
 def test_what_calibration_returns_keeps_the_promise_rounded_or_not(relative_error, floor):
     try:

@@ -37,8 +37,7 @@ epsilons = st.floats(-12, 4).map(lambda power: 10.0**power)
 mus = st.floats(-15, 3).map(lambda power: 10.0**power)
 small_deltas = st.floats(-300, -1).map(lambda power: 10.0**power)
 deltas = st.one_of(small_deltas, st.floats(0.001, 0.999))
-slow = settings(max_examples=60, deadline=None)
-quick = settings(deadline=None)
+slow = settings(max_examples=60)
 
 
 def log_delta_of_zcdp(rho, epsilon):
@@ -159,7 +158,6 @@ def test_the_series_and_the_difference_meet_where_they_change_over(mu, score):
     assert exact <= got <= exact * (1 + TIGHT)
 
 
-@quick
 @given(rho=rhos, delta=deltas, more=st.floats(1e-6, 10))
 def test_epsilon_rises_with_rho_and_falls_with_delta(rho, delta, more):
     assert epsilon_upper(rho, delta) <= epsilon_upper(rho * (1 + more), delta)
@@ -167,7 +165,6 @@ def test_epsilon_rises_with_rho_and_falls_with_delta(rho, delta, more):
     assert epsilon_upper(rho, delta * (1 + more)) <= epsilon_upper(rho, delta)
 
 
-@quick
 @given(rho=rhos, epsilon=epsilons, more=st.floats(1e-6, 10))
 def test_delta_rises_with_rho_and_falls_with_epsilon(rho, epsilon, more):
     delta = delta_upper(rho, epsilon)
@@ -175,7 +172,6 @@ def test_delta_rises_with_rho_and_falls_with_epsilon(rho, epsilon, more):
     assert delta_upper(rho, epsilon * (1 + more)) <= delta * SAME
 
 
-@quick
 @given(epsilon=epsilons, delta=deltas, more=st.floats(1e-6, 10))
 def test_rho_rises_with_epsilon_and_with_delta(epsilon, delta, more):
     assert rho_lower(epsilon, delta) <= rho_lower(epsilon * (1 + more), delta) * SAME
@@ -183,7 +179,6 @@ def test_rho_rises_with_epsilon_and_with_delta(epsilon, delta, more):
     assert rho_lower(epsilon, delta) <= rho_lower(epsilon, delta * (1 + more))
 
 
-@quick
 @given(mu=mus, epsilon=epsilons, delta=deltas, more=st.floats(1e-6, 10))
 def test_gaussian_conversions_rise_with_mu_and_fall_with_the_other(mu, epsilon, delta, more):
     got = gaussian_delta_upper(mu, epsilon)
@@ -194,7 +189,6 @@ def test_gaussian_conversions_rise_with_mu_and_fall_with_the_other(mu, epsilon, 
     assert gaussian_epsilon_upper(mu, delta * (1 + more)) <= gaussian_epsilon_upper(mu, delta)
 
 
-@quick
 @given(rho=rhos, epsilon=epsilons)
 def test_a_gaussian_leaks_no_more_than_any_mechanism_of_its_rho_may(rho, epsilon):
     assert gaussian_delta_upper(gaussian_mu_upper(rho), epsilon) <= delta_upper(rho, epsilon) * (

@@ -1,7 +1,7 @@
 """Errors are of one family, and suggestions name what exists."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_dphist.errors import (
@@ -50,14 +50,12 @@ def test_what_is_not_text_gets_a_suggestion_all_the_same():
     assert did_you_mean(3, ["a"]) == "Known are: 'a'."  # type: ignore[arg-type]
 
 
-@settings(deadline=None)
 @given(st.text(), st.lists(st.text(), max_size=5))
 def test_only_known_names_are_suggested(got, known):
     assert set(near_names(got, known)) <= set(known)
     assert did_you_mean(got, known)
 
 
-@settings(deadline=None)
 @given(st.lists(st.text(min_size=1), min_size=1, max_size=5))
 def test_a_name_that_exists_is_its_own_nearest_up_to_case(known):
     assert near_names(known[0], known)[0].lower() == known[0].lower()

@@ -260,7 +260,7 @@ def test_the_most_extreme_words_stay_within_int64(sampler: Sampler) -> None:
     st.fractions(min_value=Fraction(1, 1000), max_value=Fraction(10)),
     st.integers(1, 12),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_thresholds_bracket_the_cumulative_probabilities(rate: Fraction, word_bits: int) -> None:
     def exponent_of(i: int) -> Fraction:
         return i * (i + 1) * rate / 2 + i * Fraction(1, 2)
@@ -279,7 +279,7 @@ def test_thresholds_bracket_the_cumulative_probabilities(rate: Fraction, word_bi
 
 
 @given(st.fractions(min_value=0, max_value=50), st.integers(0, 255))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_comparisons_agree_with_the_exponential(exponent: Fraction, prefix: int) -> None:
     source = RealNumbers(8, seed=3, planted={(0, 0): (prefix << (REAL_BITS - 8)) + 12345})
     below = is_below_exponential(Uniform(source, 0, 0, prefix, 8), exponent)

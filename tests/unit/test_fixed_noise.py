@@ -109,7 +109,7 @@ def test_a_calibrated_mechanism_keeps_the_promise_at_every_count_and_hardly_more
 
 
 @given(st.floats(1e-6, 0.999), st.floats(1, 1e9), st.sampled_from(BOTH))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_calibration_is_strict_for_any_promise(
     relative_error: float, floor: float, kind: type[FixedNoise]
 ) -> None:
@@ -120,7 +120,7 @@ def test_calibration_is_strict_for_any_promise(
 
 
 @given(st.floats(0.05, 1e6), st.sampled_from(BOTH))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_the_error_rises_with_the_count_and_its_ratio_to_the_count_falls(
     size: float, kind: type[FixedNoise]
 ) -> None:

@@ -27,7 +27,7 @@ def shifts_never_exceed_the_budget(mechanism, count, records=1):
         assert budget_of_integers(mechanism, count, neighbour) <= claimed
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(KINDS, SIGMAS, SIZES, COUNTS, st.one_of(st.just(1), st.integers(2, 100_000)))
 @example("linear_log", 0.125, 100.5, 100, 1)
 @example("linear_log", SIGMA_RANGE[0], 2.0**48, MAX_COUNT, 1)
@@ -63,7 +63,7 @@ def test_every_small_and_every_boundary_count_costs_at_most_its_budget(mechanism
             assert int(distance[i]) ** 2 * scale <= Fraction(float(claimed[i])), counts[i]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     KINDS,
     st.floats(0.005, 3),
@@ -80,7 +80,7 @@ def test_the_budget_is_above_the_exact_value_and_within_1e_4_up_to_a_billion(
     assert exact <= claimed <= exact * (1 + mpmath.mpf("1e-4"))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(SIGMAS, st.floats(2.0**-63, 2.0**63))
 @example(0.1, 1.0)
 @example(0.1, np.sqrt(0.5))
@@ -98,7 +98,7 @@ def test_the_logarithm_on_the_lattice_is_within_its_stated_error(sigma, value):
         assert abs(error) <= 1 + mpmath.mpf(11) / 8 * mpmath.mpf(2) ** -52 * steps_per_unit
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(SIGMAS, st.floats(0, 1))
 def test_a_fraction_on_the_lattice_is_within_its_stated_error(sigma, value):
     lattice = Lattice.for_sigma(sigma)
@@ -109,7 +109,7 @@ def test_a_fraction_on_the_lattice_is_within_its_stated_error(sigma, value):
         assert abs(lattice.one - steps_per_unit) <= 0.5
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(SIGMAS, st.floats(-30, 40), st.floats(-1, 1))
 def test_the_exponential_of_a_lattice_point_is_accurate_whatever_its_size(sigma, nats, offset):
     lattice = Lattice.for_sigma(sigma)
@@ -128,7 +128,7 @@ def test_the_exponential_of_an_absurd_lattice_point_is_finite():
         assert values[0] < 1 < values[1]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(KINDS, SIGMAS, SIZES, st.integers(0, MAX_COUNT - 1))
 @example("shifted_log", 0.1, 2.0**48, MAX_COUNT - 1)
 @example("linear_log", 0.1, 2.0**48, MAX_COUNT - 1)
@@ -140,7 +140,7 @@ def test_larger_counts_have_larger_integers_up_to_the_public_bound(kind, sigma, 
     assert here < above
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(KINDS, SIGMAS, SIZES)
 def test_integers_leave_room_for_the_noise(kind, sigma, size):
     mechanism = any_mechanism(kind, sigma, size)
@@ -185,7 +185,7 @@ def test_the_noise_is_at_least_2_to_the_44_steps_wide_unless_int64_forbids_it():
         assert 2.0**52 <= lattice.steps_per_unit <= 2.0**56
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(KINDS, SIGMAS, SIZES, COUNTS)
 def test_the_encoded_count_is_within_the_stated_error_of_the_exact_transform(
     kind, sigma, size, count
@@ -200,7 +200,7 @@ def test_the_encoded_count_is_within_the_stated_error_of_the_exact_transform(
         assert abs(error) <= steps + mpmath.mpf(15) / 8 * mpmath.mpf(2) ** -52 * steps_per_unit
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(SIGMAS, st.floats(-40, 5).map(np.exp))
 def test_the_budget_of_a_step_counts_two_steps_of_rounding_and_the_error_of_doubles(sigma, step):
     lattice = Lattice.for_sigma(sigma)

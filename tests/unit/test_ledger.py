@@ -234,9 +234,7 @@ def test_a_cap_is_met_exactly_and_missed_by_the_smallest_amount(ledger):
     assert ledger.reserve("taxi", "free", cost(0.0), POLICY).token
 
 
-@settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(asked=st.lists(st.floats(min_value=1e-30, max_value=2.0), max_size=12), data=st.data())
 def test_whatever_is_asked_the_caps_hold_and_the_sum_is_exact(ledger, asked, data):
     name = f"set-{len(ledger.datasets())}"

@@ -44,7 +44,7 @@ def test_the_estimate_follows_its_four_pieces():
     assert mechanism.decode(lattice) == pytest.approx(np.array(expected), rel=1e-12)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.floats(0.01, 2.5),
     st.floats(1, 2000),
@@ -62,7 +62,7 @@ def test_the_search_bounds_the_error_of_every_count_in_a_range_below_the_knee(
     assert np.max(worst_error(mechanism, counts)) <= bound[0] * (1 + 1e-13)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.floats(0.003, 3), st.floats(0.7, 500), st.sampled_from(["minimal_error", "median_unbiased"])
 )
@@ -73,7 +73,7 @@ def test_the_tail_bound_never_rises_relative_to_the_count(sigma, knee, drift):
     assert np.all(np.diff(bounds) <= 1e-13 * bounds[1:])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.floats(0.003, 3), st.floats(0.7, 500), st.sampled_from(["minimal_error", "median_unbiased"])
 )

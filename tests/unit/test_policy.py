@@ -69,7 +69,7 @@ def test_the_charge_falls_with_the_size_of_the_groups_and_stays_a_bound(name, un
         assert Rho.upper(float(np.max(realised))) <= rho
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.sampled_from(sorted(GAUSSIAN)),
     st.lists(st.tuples(st.integers(1, 400), st.integers(0, 10**5)), min_size=1, max_size=6),

@@ -84,7 +84,7 @@ def test_the_bound_is_the_best_of_all_that_use_one_budget_per_record(name):
             assert bound == pytest.approx(greatest_budget(name, records), rel=1e-12)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.sampled_from(sorted(SHAPES)),
     st.lists(st.tuples(st.integers(1, 3000), st.integers(0, 10**6)), min_size=1, max_size=8),

@@ -70,7 +70,7 @@ def test_the_shape_of_the_counts_is_kept():
             assert mechanism.expected_absolute_error(5, rounded).shape == ()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.floats(-13, 1.5).map(np.exp),
     st.sampled_from([0.0, 0.5, 1.0]),
@@ -120,7 +120,7 @@ def test_density_derivatives_are_those_of_the_distribution_function(piece):
     assert [float(d) for d in got] == pytest.approx(exact, rel=1e-12)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.floats(0.01, 2.5), st.sampled_from([0.0, 0.5, 1.0]), st.integers(1, 200), st.floats(0, 30)
 )

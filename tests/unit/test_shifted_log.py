@@ -48,7 +48,7 @@ def test_the_unbiased_drift_is_unbiased_at_every_count():
     assert np.all(np.abs(mechanism.expected_bias(counts)) <= 1e-15 * (counts + 2))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.floats(0.001, 3),
     st.floats(1e-3, 1e6),

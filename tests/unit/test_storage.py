@@ -5,7 +5,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_dphist.errors import ConfigurationError, ReleaseError
@@ -110,7 +110,6 @@ names = st.text(st.characters(exclude_characters="/\0:~", codec="utf-8"), min_si
 paths = st.lists(names.filter(lambda name: name not in (".", "..")), max_size=4)
 
 
-@settings(deadline=None)
 @given(paths, paths)
 def test_inside_is_what_comparing_the_parts_says(inner, outer):
     # Below a directory that does not exist, so that no link plays a part.

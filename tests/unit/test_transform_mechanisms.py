@@ -143,7 +143,7 @@ def test_bounds_are_ordered_and_not_negative(mechanism):
     assert np.all((lower < upper) | (upper == 0))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.sampled_from(MECHANISMS), st.integers(-(2**62), 2**62), st.integers(0, 2**61))
 def test_larger_lattice_points_never_decode_to_smaller_estimates(mechanism, lattice, further):
     lower, upper = mechanism.decode([lattice, lattice + further])
