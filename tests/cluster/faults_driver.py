@@ -19,7 +19,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from releases import KEY, MECHANISM, request_for, with_confidential_audit
-from standalone import REPOSITORY, SETTINGS, wait_for
+from standalone import REPOSITORY, SETTINGS
+from waiting import wait_for
 
 from spark_dphist.accounting.ledger import Caps, Ledger
 from spark_dphist.mechanisms import ShiftedLog
@@ -113,11 +114,11 @@ def kill_an_executor_that_has_finished_a_task_and_is_at_another(folder):
 def see_two_attempts(folder):
     """Both wait at their second batch until this returns, so they are at work at the same time."""
 
-    def waiting():
-        return [each for each in traces(folder) if each[0] == 0 and each[2] == 1]
+    def both():
+        waiting = [each for each in traces(folder) if each[0] == 0 and each[2] == 1]
+        return waiting if len(waiting) == 2 else None
 
-    wait_for(lambda: len(waiting()) == 2, "a speculative attempt at partition 0 beside the first")
-    return waiting()
+    return wait_for(both, "a speculative attempt at partition 0 beside the first")
 
 
 class Session:

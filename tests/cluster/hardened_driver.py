@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 from releases import KEY, request_for
-from standalone import wait_for
+from waiting import wait_for
 
 from spark_dphist.release import run_release
 

@@ -7,19 +7,17 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 import pyspark
 import pytest
+from waiting import wait_for
 
 SPARK_HOME = Path(pyspark.__file__).parent
 REPOSITORY = Path(__file__).parents[2]
-Seen = TypeVar("Seen")
 # Short lives: the second compiler would take longer than it saves.
 _QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 SETTINGS = {
@@ -103,16 +101,6 @@ def standalone_cluster(folder: Path) -> Iterator[Cluster]:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-
-
-def wait_for(look: Callable[[], Seen], what: str, seconds: float = 180) -> Seen:
-    """Look until there is something."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if seen := look():
-            return seen
-        time.sleep(0.05)
-    raise TimeoutError(f"not there after {seconds} s: {what}")
 
 
 def submit(

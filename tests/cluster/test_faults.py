@@ -45,7 +45,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def drive(master: str, folder: Path, *scenarios: str) -> dict[str, Any]:
     """Run one application that makes the releases of these scenarios, or of all."""
-    paths = [HERE, REPOSITORY / "tests" / "spark", REPOSITORY]
+    paths = [HERE, REPOSITORY / "tests" / "spark", REPOSITORY / "tests", REPOSITORY]
     done = subprocess.run(
         [sys.executable, HERE / "faults_driver.py", master, folder, *scenarios],
         env=environment(

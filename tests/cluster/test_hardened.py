@@ -53,7 +53,7 @@ def seen(folder: Path) -> dict[str, Any]:
         ["--properties-file", private, script, folder, *names],
         cwd=folder,
         settings=settings,
-        PYTHONPATH=f"{REPOSITORY / 'tests' / 'spark'}:{REPOSITORY}",
+        PYTHONPATH=f"{REPOSITORY}/tests/spark:{REPOSITORY}/tests:{REPOSITORY}",
     )
     assert done.returncode == 0, told(done)
     read: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])

@@ -6,13 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from crash_worker import crash_request
 from releases import confidential_records, entries
+from waiting import wait_for
 
 from spark_dphist.accounting.composition import Rho
 from spark_dphist.accounting.ledger import Caps, HalfDoneReleaseError, Ledger, State, commands
@@ -139,10 +139,8 @@ def test_in_the_job_the_charge_stays_though_spark_goes_on_without_its_driver(
     assert_charged_and_hidden(crashed, folder, ledger)
     # The JVM outlives the process, as on a shared cluster, and finishes the write it was at.
     vault = folder / "vault"
-    deadline = time.monotonic() + 180
-    while not list(vault.glob(f"{crashed.id}.staging-*/_SUCCESS")) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    assert list(vault.glob(f"{crashed.id}.staging-*/_SUCCESS"))
+    finished = f"{crashed.id}.staging-*/_SUCCESS"
+    assert wait_for(lambda: list(vault.glob(finished)), "the end of the write")
     assert shown(folder, crashed.id) == set()
     with pytest.raises(HalfDoneReleaseError):
         ask_again(spark, folder, ledger, crashed.id)

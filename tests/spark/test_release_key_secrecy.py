@@ -18,6 +18,7 @@ from plans import explained
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from releases import FIELDS, KEYS, MECHANISM, confidential_records, request_for
+from waiting import wait_for
 
 from spark_dphist.accounting.privacy_unit import PrivacyUnit
 from spark_dphist.release import run_release
@@ -66,14 +67,13 @@ def everything_logged(spark: SparkSession, event_log_directory: Path, driver_log
     """Return both logs, once the listener that writes the event log has come to this moment."""
     mark = f"logged until {time.monotonic_ns()}"
     spark.range(1).select(F.lit(mark)).collect()
-    deadline = time.monotonic() + 120
-    while True:
+
+    def events() -> bytes | None:
         files = [path for path in event_log_directory.rglob("*") if path.is_file()]
-        events = b"".join(path.read_bytes() for path in files)
-        if mark.encode() in events:
-            return events + driver_log.read_bytes()
-        assert time.monotonic() < deadline, "the event log has not come to this moment"
-        time.sleep(0.2)
+        written = b"".join(path.read_bytes() for path in files)
+        return written if mark.encode() in written else None
+
+    return wait_for(events, "this moment in the event log") + driver_log.read_bytes()
 
 
 @pytest.mark.parametrize("hidden_as", [bytes, bytes.hex, base64.b64encode, repr, list])

@@ -163,7 +163,7 @@ def test_an_interval_is_refused_until_it_is_over_somewhere(now: str, refused: bo
     for interval in ("2026-01", "month before 2026-02-03"):
         with (
             pytest.raises(ConfigurationError, match="2026-01 is not over before 2026-02-01")
-            if (refused)
+            if refused
             else nullcontext()
         ):
             refuse_unfinished(interval, datetime.datetime.fromisoformat(now))

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from waiting import wait_for
 
 from spark_dphist.accounting.composition import PolicyCost, Rho
 from spark_dphist.accounting.ledger import Caps, Ledger, State
@@ -44,13 +45,6 @@ def answers_at_once(processes: list[subprocess.Popen[str]]) -> list[str]:
         process.stdin.write("go\n")
         process.stdin.flush()
     return sorted(process.communicate(timeout=120)[0].strip() for process in processes)
-
-
-def wait_for_lines(path: Path, number: int) -> None:
-    deadline = time.monotonic() + 120
-    while len(lines(path)) < number:
-        assert time.monotonic() < deadline, f"{path.name} has only {len(lines(path))} lines"
-        time.sleep(0.01)
 
 
 def lines(path: Path) -> set[str]:
@@ -124,7 +118,10 @@ def test_processes_killed_at_random_moments_leave_every_run_charged(url, tmp_pat
             for process in processes:
                 assert process.stdout.readline() == "ready\n"
             # However slow the disk is: the first were published before any process is killed.
-            wait_for_lines(tmp_path / "published", 2 * killing)
+            wait_for(
+                lambda least=2 * killing: len(lines(tmp_path / "published")) >= least,
+                "the first publications",
+            )
             time.sleep(moments.uniform(0.05, 0.3))
             for process in processes:
                 process.kill()
